@@ -1,0 +1,1 @@
+"""Floor 2, the record: the only SQL and transactions of the house."""

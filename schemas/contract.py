@@ -1,0 +1,238 @@
+"""A contract: how one provider behaves, parsed from its TOML file. `providers/contract.py` makes these values.
+
+A *place* is text of the form `header:NAME`, `query:NAME` or `body:EXPRESSION` (JMESPath). A *template* is text with
+`{name}` fields; the fields are `remote_job_id`, `token` (idempotency token), `operation` (our id), `reference` (the
+caller's), `trace_id`, `callback_url`, and in result paths `result.NAME` (a value found by `[result]`). In a path every
+field becomes one percent-encoded segment.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from schemas.states import Reading
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureLocation:
+    """Where signatures stand and how they are split (catalogue, Signature location and parser)."""
+
+    place: str  # "header" | "json" | "form" | "query" | "headers_numbered"
+    name: str
+    parser: str = "raw"  # "raw" | "kv" | "prefix" | "list" | "pairs"
+    options: Mapping[str, Any] = field(default_factory=dict)  # the parser's own parameters, as in the file
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimestampRule:
+    """Where the signed time is. Tolerances in seconds; None: that side is not checked."""
+
+    place: str  # "header" | "sig" | "json"
+    name: str = ""
+    unit: str = "s"  # "s" | "ms" | "iso8601" | "rfc1123"
+    past_seconds: int | None = 300
+    future_seconds: int | None = 300
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SignatureScheme:
+    """One way in which the provider signs. `primitive` selects the engine's part; the rest are its parameters."""
+
+    id: str
+    primitive: str  # "hmac" | "hash" | "asym" | "jwt" | "httpsig" | "token" | "refetch"
+    algorithm: str = ""
+    key: str = "utf8"  # key transform: utf8 | whsec | whsec_or_utf8 | hex | sha1_utf8 | nfkd | latin1
+    messages: tuple[str, ...] = ()
+    encoding: str = "hex"
+    location: SignatureLocation | None = None
+    timestamp: TimestampRule | None = None
+    options: Mapping[str, Any] = field(default_factory=dict)  # keysource, claims, token, require_headers, body_digest …
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EventMap:
+    """Where a delivery says what it is about. Places; empty means: not said."""
+
+    id: str = ""
+    id_signed: bool = True  # is the id inside the signed bytes? else it is a hint and the digest is the dedup key
+    type: str = ""
+    job_id: str = ""
+    client_reference: str = ""
+    state: str = ""
+    time: str = ""
+    time_unit: str = "iso8601"
+    each: str = ""  # JMESPath to an array: every element is its own event, places are relative to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RetryRules:
+    """What the provider does with our answers to its deliveries."""
+
+    horizon_seconds: int = 259_200  # how long it repeats a delivery
+    success_status: int = 200
+    success_body: str | None = None  # None: our JSON answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Auth:
+    """How the credential is presented: a header whose value is a template with `{credential}`."""
+
+    header: str = "Authorization"
+    value: str = "Bearer {credential}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRule:
+    """Where our idempotency token goes and what the provider promises about it."""
+
+    place: Literal["header", "body", "none"] = "none"
+    name: str = ""
+    window_seconds: int = 0  # how long a resend of the same token is answered, not executed
+    max_length: int = 255
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRule:
+    """The create call and how its answers are told apart (MISSION A4-A6, A10)."""
+
+    action: str = "create"
+    method: str = "POST"
+    path: str = "/"
+    encoding: Literal["json", "form"] = "json"
+    token: TokenRule = field(default_factory=TokenRule)
+    add: tuple[tuple[str, str], ...] = ()  # dotted path in the request -> template; the echo that recovery compares
+    accepted: tuple[int, ...] = (200, 201, 202)
+    not_executed: tuple[int, ...] = (429,)  # statuses that by the provider's word surely did nothing: resent
+    rejected: tuple[int, ...] = (400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422)  # definite refusals
+    job_id: str = "body:id"
+    answers_status: bool = False  # the create answer is a status answer too (synchronous success, state at once)
+    error: str = ""  # place of the provider's explanation of a refusal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecoveryRule:
+    """How an ambiguous create is resolved, in the order of `strategies` (MISSION A6, A7)."""
+
+    strategies: tuple[Literal["resend", "lookup", "list"], ...] = ()
+    replay_guaranteed: bool = False  # a resend never executes again: may be used although a cancel is wanted
+    visibility_seconds: int = 30  # how long a created job may stay invisible to lookups
+    confirmations: int = 2  # "not found" counts only after visibility_seconds and this often
+    path: str = ""  # lookup and list: request template (GET)
+    items: str = "body:data"  # list: place of the array; lookup: empty means the answer is the job
+    match: str = ""  # JMESPath in an item: our echo
+    equals: str = "{operation}"  # template that `match` is compared with
+    job_id: str = "id"  # JMESPath in an item
+    next: str = ""  # place of the next page's cursor; empty: one page
+    next_param: str = "after"  # query parameter that carries the cursor
+    max_pages: int = 20
+    not_found: tuple[int, ...] = (404,)  # lookup: statuses that mean "no such job"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusRule:
+    """The authoritative read: request, where the state is, what its words mean."""
+
+    method: str = "GET"
+    path: str = "/{remote_job_id}"
+    ok: tuple[int, ...] = (200,)
+    state: str = "body:status"
+    readings: Mapping[str, Reading] = field(default_factory=dict)  # exact words
+    job_id: str = ""  # place of the job id in the answer; when given it must be the one we asked for
+    progress: str = ""
+    provider_time: str = ""
+    error: str = ""
+    not_found: tuple[int, ...] = (404, 410)
+    not_found_grace_seconds: int = 60  # after the create a 404 means: not visible yet
+    poll_seconds: int = 15  # first pause between reads
+    max_poll_seconds: int = 600
+    stale_seconds: int = 3_600  # longest silence: a read is due at the latest after this
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRule:
+    """The cancel call. Its answers never end an operation; only reads do."""
+
+    method: str = "POST"
+    path: str = "/{remote_job_id}/cancel"
+    accepted: tuple[int, ...] = (200, 202, 204)
+    refused: tuple[int, ...] = (400, 403, 405, 409, 422)
+    not_executed: tuple[int, ...] = (429,)
+    absent_after_cancel: bool = False  # 404 on a read after our cancel means cancelled
+    destructive: bool = False  # the call also destroys a finished result: read immediately before it
+    resend_seconds: int = 60  # pause before an unanswered cancel is sent again, after a read
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultFile:
+    """One file of the result. `url` is a place in the status answer, `path` a template on the provider's origin."""
+
+    role: str = "output"
+    url: str = ""
+    path: str = ""
+    optional: bool = False
+    media_type: str = ""
+    bytes: str = ""  # place of the declared size in the status answer
+    sha256: str = ""  # place of the declared SHA-256 (hex) in the status answer
+    authenticated: bool = False  # a URL on another origin never gets the credential, whatever stands here
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultRule:
+    """What a finished job leaves behind. No rule: the status answer itself is the result."""
+
+    files: tuple[ResultFile, ...] = ()
+    readings: tuple[Reading, ...] = (Reading.SUCCEEDED,)  # endings that may have a result (partial ones too)
+    values: Mapping[str, str] = field(default_factory=dict)  # NAME -> place in the status answer, for {result.NAME}
+    retention_seconds: int = 86_400  # how long the provider keeps it
+    one_shot: bool = False  # reading it consumes it
+    origins: tuple[str, ...] = ()  # other origins where results may lie
+    max_bytes: int = 1_073_741_824
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """The provider's and our own bounds."""
+
+    concurrency: int = 16
+    rate_per_second: float = 50.0
+    connect_seconds: float = 5.0
+    total_seconds: float = 30.0
+    answer_bytes: int = 1_048_576
+    delivery_bytes: int = 1_048_576
+    delivery_seconds: float = 10.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Deadlines:
+    """Default clocks in seconds, used where the caller gives none (MISSION A9)."""
+
+    create_seconds: int = 900
+    result_seconds: int = 86_400
+    cancel_seconds: int = 900
+    collect_seconds: int = 3_600
+    final_read_seconds: int = 60  # final_read_window: how long after a deadline a read is still tried
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Contract:
+    """Everything that the engine knows about a provider. `digest` is the SHA-256 of the file's bytes (hex)."""
+
+    name: str
+    digest: str
+    title: str = ""
+    origin: str = ""
+    docs: str = ""
+    unconfirmed: tuple[str, ...] = ()  # keys whose values are general knowledge, not read in a document
+    signatures: tuple[SignatureScheme, ...] = ()
+    event: EventMap = field(default_factory=EventMap)
+    retry: RetryRules = field(default_factory=RetryRules)
+    auth: Auth = field(default_factory=Auth)
+    trace_header: str = ""
+    create: CreateRule | None = None
+    recovery: RecoveryRule = field(default_factory=RecoveryRule)
+    status: StatusRule | None = None
+    cancel: CancelRule | None = None
+    result: ResultRule | None = None
+    limits: Limits = field(default_factory=Limits)
+    deadlines: Deadlines = field(default_factory=Deadlines)
+    samples: tuple[Mapping[str, Any], ...] = ()

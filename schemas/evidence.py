@@ -1,0 +1,300 @@
+"""Evidence: everything that can be learned about an operation. All of it takes the same way: decide, then fold.
+
+Each class names its kind, so that the table in `lifecycle/table.py` can be total over states x kinds.
+"""
+
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import ClassVar, Literal
+
+from schemas.operation import Micros
+from schemas.states import Answer, Errand, Question, Reading
+
+
+class Kind(StrEnum):
+    """The kinds of evidence: the columns of the table."""
+
+    CANCEL_ASKED = "cancel_asked"
+    REFRESH_ASKED = "refresh_asked"
+    ANSWERED = "answered"
+    REPORTED = "reported"
+    HINTED = "hinted"
+    LAPSED = "lapsed"
+    ATTEMPT_LOST = "attempt_lost"
+    NOT_SENT = "not_sent"
+    CREATE_AMBIGUOUS = "create_ambiguous"
+    CREATE_REJECTED = "create_rejected"
+    JOB_KNOWN = "job_known"
+    JOB_NOT_FOUND = "job_not_found"
+    JOBS_CONFLICT = "jobs_conflict"
+    READ = "read"
+    READ_FAILED = "read_failed"
+    CANCEL_TAKEN = "cancel_taken"
+    CANCEL_REFUSED = "cancel_refused"
+    CANCEL_AMBIGUOUS = "cancel_ambiguous"
+    COLLECTED = "collected"
+    RESULT_INVALID = "result_invalid"
+    RESULT_GONE = "result_gone"
+    COLLECT_FAILED = "collect_failed"
+
+
+# --- from people and callers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAsked:
+    """A caller wants the work to stop (E1)."""
+
+    kind: ClassVar[Kind] = Kind.CANCEL_ASKED
+    by: str
+    reason: str = ""
+    expected_effect: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RefreshAsked:
+    """A caller wants a read now (G8)."""
+
+    kind: ClassVar[Kind] = Kind.REFRESH_ASKED
+    by: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answered:
+    """A named person answered the open question."""
+
+    kind: ClassVar[Kind] = Kind.ANSWERED
+    by: str
+    question_id: str
+    question: Question
+    answer: Answer
+    reason: str = ""
+    remote_job_id: str | None = None
+    seconds: int | None = None  # result_seconds, cancel_seconds or collect_seconds of the answer
+    accept_duplicate_risk: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reported:
+    """A service reports the outcome of the create that it made itself (A11)."""
+
+    kind: ClassVar[Kind] = Kind.REPORTED
+    by: str
+    outcome: Literal["accepted", "rejected", "unknown", "not_sent"]
+    remote_job_id: str | None = None
+    message: str = ""
+
+
+# --- from callbacks and clocks
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Hinted:
+    """A verified delivery mentions this operation. A hint: it schedules a read and nothing more (B5)."""
+
+    kind: ClassVar[Kind] = Kind.HINTED
+    delivery_id: str
+    event_type: str = ""
+    claimed_state: str = ""
+    conflict: bool = False  # the same event id came with other bytes
+    note: str = ""  # e.g. "stale but genuine"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Lapsed:
+    """Time has passed and no provider call is owed: a clock that needs no read may be declared."""
+
+    kind: ClassVar[Kind] = Kind.LAPSED
+
+
+# --- from attempts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttemptLost:
+    """A worker found an open attempt that is not its own: its bytes may have been sent."""
+
+    kind: ClassVar[Kind] = Kind.ATTEMPT_LOST
+    attempt_id: str
+    errand: Errand
+    sent_before: Micros  # no byte of it leaves later
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotSent:
+    """An attempt surely did not execute: no byte left, or the provider's documented "try later" answer."""
+
+    kind: ClassVar[Kind] = Kind.NOT_SENT
+    errand: Errand
+    error: str
+    retry_after: Micros | None = None  # absolute time before which the provider does not want to hear from us
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateAmbiguous:
+    """The create may or may not have executed."""
+
+    kind: ClassVar[Kind] = Kind.CREATE_AMBIGUOUS
+    error: str
+    message: str = ""
+    retry_after: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CreateRejected:
+    """The provider refused the create for good."""
+
+    kind: ClassVar[Kind] = Kind.CREATE_REJECTED
+    code: str
+    message: str = ""
+
+
+# --- results
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredFile:
+    """A result file that is durably stored under `key` in the artifact room."""
+
+    role: str
+    key: str
+    media_type: str
+    bytes: int
+    sha256: str  # lower-case hex
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Collected:
+    """The result is stored and meets the agreement."""
+
+    kind: ClassVar[Kind] = Kind.COLLECTED
+    files: tuple[StoredFile, ...]
+    complete: bool = True
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultInvalid:
+    """The result was obtained and does not meet the agreement; what was obtained is kept."""
+
+    kind: ClassVar[Kind] = Kind.RESULT_INVALID
+    code: str
+    message: str = ""
+    files: tuple[StoredFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ResultGone:
+    """The provider says, definitely, that there is nothing to fetch (any more)."""
+
+    kind: ClassVar[Kind] = Kind.RESULT_GONE
+    code: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CollectFailed:
+    """The transfer failed for now; it will be tried again until the collection clock runs out."""
+
+    kind: ClassVar[Kind] = Kind.COLLECT_FAILED
+    error: str
+    retry_after: Micros | None = None
+
+
+Collection = Collected | ResultInvalid | ResultGone | CollectFailed
+
+
+# --- what the provider says
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StatusFacts:
+    """What one status answer says, mapped by the contract."""
+
+    reading: Reading
+    remote_state: str = ""  # verbatim, bounded to 200 characters
+    progress: float | None = None
+    provider_time: Micros | None = None
+    error_code: str = ""
+    error_message: str = ""
+    has_result: bool = True  # False: this ending has nothing to fetch
+    inline: Collected | ResultInvalid | None = None  # the answer itself was the result and has been stored
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobKnown:
+    """The provider names the job that our create made."""
+
+    kind: ClassVar[Kind] = Kind.JOB_KNOWN
+    remote_job_id: str
+    source: Literal["create", "recovery"]
+    status: StatusFacts | None = None  # the answer was a status answer too
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobNotFound:
+    """A recovery lookup was answered and does not know our create. Proof only when late and repeated (A6)."""
+
+    kind: ClassVar[Kind] = Kind.JOB_NOT_FOUND
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JobsConflict:
+    """The provider names more than one job for one token, or a job that belongs to somebody else (A8)."""
+
+    kind: ClassVar[Kind] = Kind.JOBS_CONFLICT
+    remote_job_ids: tuple[str, ...]
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Read:
+    """An authoritative status read was answered, and the answer is of the contract's form (C4, third layer)."""
+
+    kind: ClassVar[Kind] = Kind.READ
+    facts: StatusFacts
+    digest: str = ""  # SHA-256 (hex) of what the answer says
+    observation_id: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadFailed:
+    """A read or lookup brought no usable answer: transport failure or protocol nonsense (C4, first two layers)."""
+
+    kind: ClassVar[Kind] = Kind.READ_FAILED
+    layer: Literal["transport", "protocol"]
+    error: str
+    retry_after: Micros | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelTaken:
+    """The provider took the cancel request. How it ends is for reads to say."""
+
+    kind: ClassVar[Kind] = Kind.CANCEL_TAKEN
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelRefused:
+    """The provider refused the cancel request."""
+
+    kind: ClassVar[Kind] = Kind.CANCEL_REFUSED
+    code: str
+    message: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CancelAmbiguous:
+    """The cancel request may or may not have arrived."""
+
+    kind: ClassVar[Kind] = Kind.CANCEL_AMBIGUOUS
+    error: str
+    retry_after: Micros | None = None
+
+
+Evidence = (
+    CancelAsked | RefreshAsked | Answered | Reported | Hinted | Lapsed
+    | AttemptLost | NotSent | CreateAmbiguous | CreateRejected
+    | JobKnown | JobNotFound | JobsConflict | Read | ReadFailed
+    | CancelTaken | CancelRefused | CancelAmbiguous
+    | Collected | ResultInvalid | ResultGone | CollectFailed
+)  # fmt: skip

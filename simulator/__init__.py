@@ -1,0 +1,1 @@
+"""Beside the house: a provider that misbehaves on purpose (demo, local development, fault tests)."""
