@@ -69,10 +69,10 @@ class Ingest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ingested:
-    """`revoked`: the secret that verified it was revoked meanwhile; nothing is stored."""
+    """What became of it. `duplicate` and `conflict` name the delivery that was stored first."""
 
     delivery_id: str
-    status: DeliveryStatus | Literal["revoked"]
+    status: DeliveryStatus
     operation_id: str | None = None
 
 

@@ -1,0 +1,40 @@
+"""What every set-based command function is given: one open transaction and what it needs to judge."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import sqlalchemy as sa
+
+from ledger.vault import Vault
+from schemas.contract import Contract
+from schemas.operation import Micros
+
+_CLOCK = sa.text("SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint")
+
+
+@dataclass(frozen=True, slots=True)
+class Transaction:
+    """One open write transaction (SQLite: BEGIN IMMEDIATE; PostgreSQL: READ COMMITTED)."""
+
+    connection: sa.Connection
+    vault: Vault
+    contracts: Mapping[str, Contract]  # provider's configured name -> its contract
+
+    @property
+    def postgres(self) -> bool:
+        """Return whether this is PostgreSQL (else SQLite)."""
+        return self.connection.dialect.name == "postgresql"
+
+    def lease_clock(self, now: Micros) -> Micros:
+        """Return the clock by which leases are written and judged: the database's own, or on SQLite the argument."""
+        if self.postgres:
+            return int(self.connection.execute(_CLOCK).scalar_one())
+        return now
+
+
+@dataclass(frozen=True, slots=True)
+class View:
+    """What every query is given: one open read transaction and the vault to unseal with."""
+
+    connection: sa.Connection
+    vault: Vault
