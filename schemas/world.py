@@ -17,7 +17,7 @@ class World(Protocol):
         ...
 
     def new_id(self, prefix: str) -> str:
-        """Return `prefix` + 32 hex digits of a UUIDv7, e.g. new_id("op_")."""
+        """Return the prefix and the 32 hex digits of a UUIDv7, as in `op_0198…`."""
         ...
 
     def new_token(self) -> str:
