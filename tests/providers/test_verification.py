@@ -41,9 +41,7 @@ def schemes(*parameters: dict[str, Any]) -> tuple[SignatureScheme, ...]:
     return made
 
 
-def request(
-    body: bytes = BODY, *, query: bytes = b"", path: bytes = b"/webhooks/p", public_url: str = "", **headers: bytes
-) -> InboundRequest:
+def request(body: bytes = BODY, *, query: bytes = b"", public_url: str = "", **headers: bytes) -> InboundRequest:
     lines = tuple((name.replace("_", "-").lower().encode(), value) for name, value in headers.items())
     return InboundRequest(method="POST", path=b"/webhooks/p", query=query, headers=lines, body=body, public_url=public_url)
 
