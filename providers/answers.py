@@ -33,14 +33,14 @@ _URL = re.compile(
     r"(?P<rest>[^\s?#\"'<>]*)(?P<tail>[?#][^\s\"'<>]*)?"
 )
 _PAIR = re.compile(
-    r"(?i)\b(?P<name>(?:proxy-)?authorization|x-api-key|api[_-]?key|apikey|access[_-]?token|refresh[_-]?token|id[_-]?token"
+    r"(?i)(?<![A-Za-z0-9])(?P<name>(?:proxy-)?authorization|x-api-key|api[_-]?key|apikey|access[_-]?token|refresh[_-]?token|id[_-]?token"
     r"|client[_-]?secret|secret|password|passwd|signature|token|cookie)(?P<sep>\\?[\"']?\s{0,4}[:=]\s{0,4}\\?[\"']?)"
     r"(?P<scheme>(?:bearer|basic|token|digest)\s{1,4})?(?P<value>[^\s\"',;&<>\\}{\]\[]{1,4096})"
 )
 _SCHEME = re.compile(r"(?i)\b(?P<scheme>bearer|basic)\s{1,4}(?P<value>[A-Za-z0-9._~+/=*-]{6,4096})")
 _KEY = re.compile(
-    r"\b(?:(?:sk|pk|rk|rgk|ghp|gho|ghs|ghu|xox[abprs]|whsec|glpat|hf|r8)[-_][A-Za-z0-9_*-]{6,4096}|AKIA[A-Z0-9]{12,32}"
-    r"|eyJ[A-Za-z0-9_-]{5,4096}\.[A-Za-z0-9_-]{5,4096}(?:\.[A-Za-z0-9_-]{0,4096})?)"
+    r"(?<![A-Za-z0-9_.-])(?:(?:sk|pk|rk|rgk|ghp|gho|ghs|ghu|xox[abprs]|whsec|glpat|hf|r8)[-_][A-Za-z0-9_*-]{6,}+|AKIA[A-Z0-9]{12,32}"
+    r"|eyJ[A-Za-z0-9_-]{5,}+\.[A-Za-z0-9_-]{5,}+(?:\.[A-Za-z0-9_-]*+)?)"
 )
 _GONE = "[removed]"
 

@@ -17,7 +17,7 @@ from schemas.evidence import CancelRefused, CreateAmbiguous, CreateRejected, Evi
 from schemas.http import HttpRequest
 from schemas.jsontext import UnreadableJsonError, canonical, parse
 from schemas.operation import Micros, Operation
-from schemas.states import Errand
+from schemas.states import Errand, State
 
 USER_AGENT: Final = "reconciliation-gateway"
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
@@ -73,7 +73,7 @@ def refusal(error: UnbuildableError, errand: Errand, operation: Operation) -> Ev
     if isinstance(error, UnusableCredentialError):
         return ReadFailed(layer="transport", error=error.code) if errand is Errand.READ else NotSent(errand=errand, error=error.code)
     match errand:
-        case Errand.CREATE if operation.unsure_creates == 0:
+        case Errand.CREATE if operation.state is not State.CREATE_UNKNOWN:
             return CreateRejected(code=error.code, message=str(error))
         case Errand.CREATE:
             return CreateAmbiguous(error=error.code, message=str(error))  # an earlier send may have been executed
