@@ -173,9 +173,9 @@ def redact(text: str) -> str:
 
 def sanitise(text: str, limit: int = MAX_MESSAGE) -> str:
     """Return a stranger's text, fit for history and logs: one line, no controls, no secrets, at most `limit` characters."""
-    words = "".join(" " if char.isspace() else char for char in text[:_MAX_WORK])
-    clean = as_text(" ".join(redact(as_text(words, _MAX_WORK)).split()), limit)
-    return clean.strip()
+    # Unprintable: controls, line separators, direction marks, half characters (B141).
+    words = "".join(char if char.isprintable() else " " for char in text[:_MAX_WORK])
+    return " ".join(redact(words).split())[:limit].strip()
 
 
 def explanation(answer: AnsweredOutcome, place: str) -> tuple[str, str]:
