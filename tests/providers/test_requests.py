@@ -228,10 +228,9 @@ def test_a_link_home_carries_the_credential_where_the_contract_says_so(url: str)
     assert "#" not in files[0].request.url
 
 
-@pytest.mark.parametrize("own", ["https://files.example", "https://*.example"])
-def test_a_link_to_a_listed_origin_carries_no_credential_and_dials_only_public_addresses(own: str) -> None:
+def test_a_link_to_a_listed_origin_carries_no_credential_and_dials_only_public_addresses() -> None:
     """Downloads of foreign URLs never carry ours, whatever the contract says of authentication (B094, B146)."""
-    files = linked("https://files.example/x?sig=1", own=(own,))
+    files = linked("https://files.example/x?sig=1", own=("https://files.example",))
     assert isinstance(files, tuple)
     request = files[0].request
     assert header(request, "Authorization") is None
