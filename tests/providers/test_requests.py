@@ -101,6 +101,8 @@ def test_a_credential_with_a_line_break_at_its_end_is_trimmed_and_one_inside_is_
     with pytest.raises(UnusableCredentialError) as caught:
         made(Errand.READ, credential=f"{SECRET}\r\nX-Admin: 1")
     assert SECRET not in str(caught.value)
+    with pytest.raises(UnusableCredentialError):
+        made(Errand.READ, credential="schlüssel")
     assert refusal(caught.value, Errand.CREATE, an_operation()) == NotSent(errand=Errand.CREATE, error="unusable_credential")
     assert isinstance(refusal(caught.value, Errand.READ, an_operation()), ReadFailed)
 
@@ -276,6 +278,7 @@ def test_a_success_without_its_file_is_never_nothing() -> None:
     """`completed` with no output and an error file is a fault that collecting names, not a success (B097)."""
     body = {"id": "b", "status": "completed", "output_file_id": None, "error_file_id": "f2"}
     assert has_result(BATCHES, Reading.SUCCEEDED, answer(200, body)) is True
+    assert has_result(BATCHES, Reading.SUCCEEDED, answer(200, {})) is True
     gone = collected(an_operation(origin="https://batches.example", ending=Reading.SUCCEEDED), BATCHES, body)
     assert isinstance(gone, ResultGone)
     assert gone.code == "result_missing"
