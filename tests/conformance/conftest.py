@@ -1,9 +1,10 @@
 """Both databases for every test of the record: a file of SQLite, and a real PostgreSQL from a wheel."""
 
+import asyncio
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,16 @@ from schemas.operation import Expect, Operation
 from schemas.states import Mode, Reading, State
 
 MASTER = bytes(range(32))
+
+
+LIMIT = 30  # seconds that a test waits for anything
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait, bounded, for a condition that another thread or process makes true."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():  # noqa: ASYNC110 - nobody over there can set an event of this loop
+            await asyncio.sleep(0.001)
 
 
 class PostgresServer:

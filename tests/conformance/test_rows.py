@@ -93,7 +93,7 @@ def test_an_operation_comes_back_from_both_databases(engines: Engines, operation
 
 def test_sealed_columns_are_unreadable(operation: Operation) -> None:
     """Request, metadata and people's words stand nowhere in the row in the clear (D6)."""
-    words = dict.fromkeys(("error_message", "cancel_reason", "cancel_effect"), "PRIVATE")
+    words: dict[str, Any] = dict.fromkeys(("error_message", "cancel_reason", "cancel_effect"), "PRIVATE")
     row = to_row(dataclasses.replace(operation, request=b"PRIVATE", metadata={"a": "PRIVATE"}, **words), VAULT)
     assert b"PRIVATE" not in b"".join(str(value).encode() if not isinstance(value, bytes) else value for value in row.values())
 
