@@ -19,9 +19,7 @@ from ledger.transaction import Transaction, View
 from ledger.vault import Vault
 from ledger.writer import News, Parts, Writer
 from schemas.commands import AddKey, Beat, Command, RevokeKey
-from tests.conformance.conftest import MASTER, Database, until
-
-LIMIT = 30  # seconds that anything here may take
+from tests.conformance.conftest import LIMIT, MASTER, Database, until
 
 
 def key(number: int, sha: bytes | None = None) -> AddKey:
