@@ -28,7 +28,7 @@ def order(body: Mapping[str, Any]) -> BatchOrder:
     metadata = _metadata(body.get("metadata"))
     match body.get("input"):
         case list() as items if 0 < len(items) <= MAX_ITEMS:
-            named = [(item.get("custom_id"), item.get("fail") is True) for item in items if isinstance(item, dict)]
+            named = [_item(item) for item in items]
             ids = tuple(name for name, _ in named if isinstance(name, str) and 0 < len(name) <= _MAX_TEXT)
             if len(set(ids)) < len(items):
                 raise RefusalError(400, "invalid_input", "every item needs its own `custom_id`")
@@ -41,6 +41,10 @@ def order(body: Mapping[str, Any]) -> BatchOrder:
             raise RefusalError(400, "invalid_input", "`fail` must be a number of items from 0 to `count`")
         case _:
             raise RefusalError(400, "invalid_input", f"`input` must be 1 to {MAX_ITEMS} items, or count and fail")
+
+
+def _item(value: Any) -> tuple[Any, bool]:
+    return (value.get("custom_id"), value.get("fail") is True) if isinstance(value, dict) else (None, False)
 
 
 def _metadata(value: Any) -> Mapping[str, str]:
