@@ -17,7 +17,7 @@ from schemas.world import World
 from simulator import admin, batches, reports
 from simulator.answers import RefusalError, failure
 from simulator.journal import HEADERS_OF_INTEREST, Call
-from simulator.options import BODY_SECONDS, MAX_BODY_BYTES, SimulatorOptions
+from simulator.options import MAX_BODY_BYTES, SimulatorOptions
 from simulator.provider import Provider
 
 _ADMIN = "/_simulator/"
@@ -93,7 +93,7 @@ class Gate:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        body = await _body(receive)
+        body = await _body(receive, self._provider.options.body_seconds)
         if isinstance(body, Response):
             await body(scope, receive, send)
             return
@@ -143,12 +143,12 @@ def _replay(body: bytes, receive: Receive) -> Receive:
     return replay
 
 
-async def _body(receive: Receive) -> bytes | Response:
+async def _body(receive: Receive, seconds: float) -> bytes | Response:
     """Return the whole body, or the answer that says why not: 408 too slow, 413 too large, 400 gone."""
     pieces: list[bytes] = []
     size = 0
     try:
-        async with asyncio.timeout(BODY_SECONDS):
+        async with asyncio.timeout(seconds):
             while True:
                 message = await receive()
                 if message["type"] != "http.request":
@@ -160,4 +160,4 @@ async def _body(receive: Receive) -> bytes | Response:
                 if not message.get("more_body", False):
                     return b"".join(pieces)
     except TimeoutError:
-        return failure(408, "too_slow", f"the body must come within {BODY_SECONDS:g} s", {"connection": "close"})
+        return failure(408, "too_slow", f"the body must come within {seconds:g} s", {"connection": "close"})

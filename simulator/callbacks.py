@@ -64,15 +64,12 @@ class Callbacks:
 
         async def ended() -> None:
             phase = job.phase(self._provider.clock.now())
-            if job.announced:
-                return
-            if phase in ENDED:
+            # Not the end any more: whoever moved it (a cancel, a person) watches the new one.
+            if phase in ENDED and not job.announced:
                 job.announced = True
                 # The older event is made first, so that its time is the earlier one, and sent last.
                 older = self.event(job, Phase.RUNNING, at=job.started_at) if "reorder_callbacks" in job.faults else None
                 self._emit(self.event(job, phase), then=older)
-            elif job.forced is None:  # a cancel or a person moved the end
-                self.watch_end(job)
 
         self._at(job.ended_at, job, ended)
 

@@ -234,6 +234,21 @@ async def test_progress_callbacks(stage: Stage, api: str) -> None:
     assert [claims(each) for each in got] == ["running" if api == "reports" else "in_progress", DONE[api]]
 
 
+async def test_progress_is_told_of_running_jobs_only(stage: Stage) -> None:
+    """A job that was cancelled while it waited never tells a start; with reorder_callbacks the start is told once, last."""
+    stage.sim.configure(progress_callbacks=True)
+    await stage.cancel("reports", await stage.opened("reports"))
+    await stage.opened("reports", "reorder_callbacks", "queue=20")
+    for seconds in (6, 5, 10, END):
+        stage.sim.advance(seconds)
+        await stage.client.get("/_simulator/jobs")  # a round trip, so that what is due has started
+    await stage.opened("reports", "sync_success")
+    await stage.until(lambda: len(stage.receiver.got) >= 4)
+    told = [claims(got) for got in stage.receiver.got]
+    assert sorted(told) == ["cancelled", "running", "succeeded", "succeeded"]
+    assert told.index("succeeded") < told.index("running")
+
+
 @both
 async def test_a_cancelled_job_calls_back_about_that(stage: Stage, api: str) -> None:
     """A cancel moves the end, and the callback with it: one, `cancelled`."""

@@ -14,6 +14,7 @@ from simulator.clock import Clock, Schedule
 from simulator.faults import FAULTS, FaultError, merge, parse_header
 from simulator.jobs import Phase
 from simulator.options import SimulatorOptions
+from simulator.provider import Provider
 from simulator.server import Simulator
 from tests.simulator.stage import PATIENCE, RealWorld, Receiver, Stage, options
 
@@ -148,6 +149,22 @@ async def test_bounds_of_memory(receiver: Receiver) -> None:
         assert [len(call.body) for call in sim.calls()] == [16_384] * 3
         assert sim.calls()[0].body_bytes == 20_002
         assert [entry.note for entry in sim.deliveries()] == ["dropped: too many callbacks wait"]
+
+
+async def test_slow_bodies_are_cut() -> None:
+    """A body that does not come within its time is a 408."""
+    async with Simulator(SimulatorOptions(body_seconds=0.05), RealWorld()) as sim:
+        reader, writer = await asyncio.open_connection(*sim.base_url.removeprefix("http://").split(":"))
+        writer.write(b"POST /v1/reports HTTP/1.1\r\nhost: x\r\ncontent-length: 9\r\n\r\n{")
+        async with asyncio.timeout(PATIENCE):
+            assert b" 408 " in await reader.readline()
+        writer.close()
+
+
+def test_memory_of_tokens_is_bounded() -> None:
+    """The count of creates by token or body forgets the oldest beyond max_jobs, and only those."""
+    provider = Provider(SimulatorOptions(max_jobs=2), RealWorld())
+    assert [provider.sighted(key) for key in "abacaba"] == [0, 0, 1, 0, 2, 0, 3]
 
 
 async def test_bound_of_sends_at_once() -> None:

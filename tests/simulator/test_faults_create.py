@@ -57,6 +57,21 @@ async def test_body_faults_hit_once_per_body_without_tokens(stage: Stage) -> Non
     assert len(stage.sim.jobs) == 2
 
 
+async def test_header_faults_hit_the_resend_too(stage: Stage) -> None:
+    """A create fault in the header hits that request, also when its token is known."""
+    await stage.report(token="t-8")
+    with pytest.raises(httpx.RemoteProtocolError):
+        await stage.report("drop_create_response", token="t-8")
+    assert len(stage.sim.jobs) == 1
+
+
+@pytest.mark.parametrize("token", ["", "x" * 256])
+async def test_tokens_have_bounds(stage: Stage, token: str) -> None:
+    """An empty or overlong Idempotency-Key is a 400 and makes no job."""
+    assert (await stage.report(token=token)).status_code == 400
+    assert not stage.sim.jobs
+
+
 async def test_create_repeats_keeps_the_fault_up(stage: Stage) -> None:
     """create_repeats=2: the second request is hit too, the third is answered."""
     chosen = ["create_status=503", "create_repeats=2"]
