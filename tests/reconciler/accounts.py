@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from artifacts.store import Store
+from lifecycle.errands import acts
 from reconciler.desk import Account
 from reconciler.errands import Performer
 from reconciler.leases import Leases
@@ -15,7 +16,7 @@ from schemas.commands import Claimed, Defer, Settle
 from schemas.contract import CancelRule, Contract, CreateRule, Limits, RecoveryRule, ResultFile, ResultRule, StatusRule, TokenRule
 from schemas.operation import SECOND, Operation
 from schemas.settings import ProviderSettings
-from schemas.states import ACTING, Errand, Mode, Reading, State
+from schemas.states import Errand, Mode, Reading, State
 from tests.reconciler.worlds import NOW, StillWorld
 
 CREDENTIAL = "CANARY-credential"
@@ -75,6 +76,7 @@ class Bench:
         **options: Any,
     ) -> None:
         self.world = StillWorld()
+        self.contract = contract
         self.directory = directory
         self.store = Store(directory)
         self.pace = Pace({"jobs": contract.limits}, now=self.world.monotonic())
@@ -95,7 +97,7 @@ class Bench:
 
     def begin(self, op: Operation, errand: Errand, *, send_in: float = 30.0) -> "asyncio.Task[Settle | Defer | None]":
         now = self.world.monotonic()
-        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if errand in ACTING else None)
+        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract) else None)
         return asyncio.create_task(self.performer.perform(claimed, now, now + send_in))
 
     async def settle(self, op: Operation, errand: Errand) -> Settle:
