@@ -182,7 +182,7 @@ async def _read(desk: Desk) -> Evidence:
     evidence = interpret.status(outcome, desk.operation, desk.contract, desk.world.now())
     if isinstance(evidence, Read) and isinstance(outcome, AnsweredOutcome):
         facts = await collect.inline(desk, evidence.facts, outcome)
-        return replace(evidence, facts=facts, observation_id=desk.world.new_id("obs"))
+        return replace(evidence, facts=facts)
     return evidence
 
 

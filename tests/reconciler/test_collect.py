@@ -12,16 +12,13 @@ from typing import Any
 
 import pytest
 
-from ledger.errors import LedgerUnavailableError
-from reconciler.leases import Leases
-from schemas.commands import Claimed, Defer, Renew, Settle
+from schemas.commands import Defer
 from schemas.contract import Contract, ResultFile, ResultRule
-from schemas.evidence import Collected, CollectFailed, Read, ReadFailed, ResultGone, ResultInvalid
+from schemas.evidence import Collected, CollectFailed, Read, ResultGone, ResultInvalid
 from schemas.operation import Expect
 from schemas.states import Errand, Reading
-from tests.reconciler.accounts import CONTRACT, CREDENTIAL, Bench, collecting, operation
+from tests.reconciler.accounts import CONTRACT, CREDENTIAL, Bench, collecting, endless
 from tests.reconciler.servers import Handler, Server, header, read_request, response, serving, until
-from tests.reconciler.worlds import StillWorld
 
 BODY = b"a,b\n1,2\n" * 50_000
 
@@ -252,25 +249,11 @@ def test_a_broken_one_shot_result_is_not_asked_for_again(tmp_path: Path) -> None
     run(scenario)
 
 
-def _endless(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Coroutine[Any, Any, None]:
-    async def handler() -> None:
-        request = await read_request(server, reader)
-        if b"/jobs/" in request.split(b"\r\n")[0]:
-            server.seen.clear()
-            writer.write(response(200, json.dumps({"status": "done", "result_url": f"{server.url}/f"}).encode()))
-            return
-        writer.write(b"HTTP/1.1 200 X\r\ncontent-length: 100000000\r\n\r\n" + b"x" * 2_000_000)
-        await writer.drain()
-        await server.release.wait()
-
-    return handler()
-
-
 def test_shutdown_in_mid_transfer_leaves_no_file(tmp_path: Path) -> None:
     """An interrupted transfer gives its lease back and removes its part (B090, B103)."""
 
     async def scenario() -> None:
-        async with serving(_endless) as server:
+        async with serving(endless) as server:
             bench = Bench(tmp_path, server.url)
             task = bench.begin(collecting(server.url), Errand.COLLECT)
             await until(lambda: bench.files() != [] and len(server.requests) == 2)
@@ -279,94 +262,5 @@ def test_shutdown_in_mid_transfer_leaves_no_file(tmp_path: Path) -> None:
             assert isinstance(command, Defer)
             assert bench.files() == []
             await bench.transport.aclose()
-
-    run(scenario)
-
-
-class Fences:
-    """Answers Renew as a ledger does: by fence. It can also be out of reach."""
-
-    def __init__(self) -> None:
-        self.fence = 7
-        self.reachable = True
-        self.renewed: list[Renew] = []
-
-    async def write(self, command: Renew) -> bool:
-        if not self.reachable:
-            raise LedgerUnavailableError
-        self.renewed.append(command)
-        return command.fence == self.fence
-
-
-def test_a_lost_lease_ends_a_transfer_and_settles_nothing(tmp_path: Path) -> None:
-    """While a transfer lasts its lease is renewed by fence; once that fails the transfer ends, no file, no settlement (C1)."""
-
-    async def scenario() -> None:
-        async with serving(_endless) as server:
-            fences = Fences()
-            bench = Bench(tmp_path, server.url, record=fences, lease_seconds=45.0)
-            task = bench.begin(collecting(server.url), Errand.COLLECT)
-            await until(lambda: bench.files() != [] and len(server.requests) == 2)
-            assert await bench.leases.renew_once() == {"renewed": 0, "lost": 0}  # too young
-            bench.world.shift += 16
-            assert await bench.leases.renew_once() == {"renewed": 1, "lost": 0}
-            assert await bench.leases.renew_once() == {"renewed": 0, "lost": 0}
-            bench.world.shift += 16
-            fences.fence = 8  # another worker has it by now
-            assert await bench.leases.renew_once() == {"renewed": 0, "lost": 1}
-            assert await asyncio.wait_for(task, 5) is None
-            assert bench.files() == []
-            assert await bench.leases.renew_once() == {"renewed": 0, "lost": 0}
-            await bench.transport.aclose()
-
-    run(scenario)
-
-
-def test_a_read_whose_lease_is_lost_still_brings_its_evidence(tmp_path: Path) -> None:
-    """A stale worker's evidence counts: only transfers end with their lease (ARCHITECTURE, due operation 6)."""
-
-    async def late(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        await read_request(server, reader)
-        await asyncio.wait_for(gate.wait(), 5)
-        writer.write(response(200, b'{"status": "running"}'))
-        await writer.drain()
-
-    gate = asyncio.Event()
-
-    async def scenario() -> None:
-        async with serving(late) as server:
-            fences = Fences()
-            fences.fence = 8
-            bench = Bench(tmp_path, server.url, record=fences)
-            task = bench.begin(operation(server.url), Errand.READ)
-            await asyncio.wait_for(server.seen.wait(), 5)
-            bench.world.shift += 20
-            assert (await bench.leases.renew_once())["lost"] == 1
-            gate.set()
-            command = await asyncio.wait_for(task, 5)
-            assert isinstance(command, Settle)
-            assert isinstance(command.evidence, Read | ReadFailed)
-            assert isinstance(command.evidence, Read)
-            await bench.transport.aclose()
-
-    run(scenario)
-
-
-def test_an_unreachable_record_loses_a_lease_only_when_its_time_is_over() -> None:
-    """A renewal that fails is tried again while the lease lasts; after its end the lease counts as lost (C1)."""
-
-    async def scenario() -> None:
-        world, fences, lost = StillWorld(), Fences(), asyncio.Event()
-        fences.reachable = False
-        leases = Leases(fences, world, lease_seconds=30.0)  # type: ignore[arg-type] # answers the one command that leases write
-        claimed = Claimed(operation=operation("http://x"), errand=Errand.COLLECT, fence=7)
-        leases.hold(claimed, world.monotonic(), lost.set)
-        for _ in range(2):
-            world.shift += 11
-            assert await leases.renew_once() == {"renewed": 0, "lost": 0}
-        assert not lost.is_set()
-        world.shift += 11
-        assert await leases.renew_once() == {"renewed": 0, "lost": 1}
-        assert lost.is_set()
 
     run(scenario)
