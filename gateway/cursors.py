@@ -26,9 +26,7 @@ def read(bound: str, cursor: str | None, kinds: tuple[type, ...]) -> tuple[Any, 
     if cursor is None:
         return None
     try:
-        if len(cursor) > _MAX:
-            raise ValueError(cursor[:0])
-        found = json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
+        found = None if len(cursor) > _MAX else json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error, RecursionError):
         found = None
     if not isinstance(found, list) or found[:1] != [bound] or [type(item) for item in found[1:]] != list(kinds):

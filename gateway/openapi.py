@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterable
 from typing import Any, Final
 
-from pydantic import BaseModel
+from pydantic import BaseModel  # noqa: TC002 - hints are read by people and by tools alike
 from pydantic.json_schema import JsonSchemaMode, models_json_schema
 
 from gateway.problems import PROBLEMS

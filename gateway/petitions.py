@@ -12,9 +12,9 @@ from schemas.api import CancelBody, DecisionBody, OutcomeBody
 from schemas.commands import Petition, Petitioned
 from schemas.evidence import Answered, CancelAsked, Evidence, RefreshAsked, Reported
 from schemas.operation import Operation
-from schemas.states import Answer as A
+from schemas.states import Answer as Word
 
-_SECONDS: Final = {A.RESUME: "result_seconds", A.WAIT: "cancel_seconds", A.RETRY: "collect_seconds"}
+_SECONDS: Final = {Word.RESUME: "result_seconds", Word.WAIT: "cancel_seconds", Word.RETRY: "collect_seconds"}
 
 
 async def refresh(call: Call) -> Answer:

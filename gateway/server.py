@@ -217,9 +217,13 @@ async def serve(app: ASGIApp, settings: WebSettings, *, on_started: Started | No
         if watcher is not None:
             watcher.cancel()
         listener.close()
-        if settings.uds is not None:
-            Path(settings.uds).unlink(missing_ok=True)
+        _forget(settings)
         _log.info("server.stopped")
+
+
+def _forget(web: WebSettings) -> None:
+    if web.uds is not None:
+        Path(web.uds).unlink(missing_ok=True)
 
 
 async def _stop_when(stop: asyncio.Event, server: Any) -> None:
