@@ -9,6 +9,7 @@ from gateway import cursors, fields, intake, view
 from gateway.call import Answer, Call
 from gateway.problems import ProblemError
 from ledger import queries
+from lifecycle.public import settled
 from schemas.api import CreateBody
 from schemas.commands import Register
 from schemas.operation import Micros, Operation
@@ -94,7 +95,7 @@ async def _after_change(call: Call, known: str | None, wait: int) -> Operation:
     try:
         op = await load(call)
         if known is None:
-            if view.settled(op):
+            if settled(op):
                 return op
             known = view.etag(op)
         loop = asyncio.get_running_loop()

@@ -10,6 +10,7 @@ from gateway import view
 from gateway.call import Answer, Call
 from gateway.operations import load, matches
 from gateway.problems import ProblemError
+from lifecycle.public import settled
 from schemas.operation import Operation
 from schemas.states import FINAL, State
 
@@ -59,7 +60,7 @@ def _check_readable(call: Call, op: Operation) -> None:
     # What failed validation is kept for inspection by whoever may decide on it; to everybody else it is no result.
     if op.state is State.RESULT_VALIDATION_FAILED and op.result_artifact is not None and "operations:decide" in call.principal.scopes:
         return
-    headers = () if view.settled(op) else (("Retry-After", str(view.retry_after(op, call.gate.world.now()))),)
+    headers = () if settled(op) else (("Retry-After", str(view.retry_after(op, call.gate.world.now()))),)
     raise ProblemError("not_ready", f"the operation is {op.state}", operation=op.id, headers=headers, extra={"state": op.state})
 
 

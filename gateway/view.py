@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
-from lifecycle.public import message, public_status, stage
+from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
 from schemas.operation import SECOND, Micros, Operation
-from schemas.states import FINAL, PARKED, Mode
+from schemas.states import FINAL, Mode
 
 _MAX_RETRY_AFTER: Final = 60
 
@@ -23,11 +23,6 @@ def time_text(at: Micros | None) -> str | None:
 def etag(op: Operation) -> str:
     """Return the entity tag: it changes exactly with the version, and no two operations share one."""
     return f'"{op.id}.{op.version}"'
-
-
-def settled(op: Operation) -> bool:
-    """Return whether polling is over: final or parked."""
-    return op.state in FINAL or op.state in PARKED
 
 
 def retry_after(op: Operation, now: Micros) -> int:
