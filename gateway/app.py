@@ -22,6 +22,7 @@ from gateway.receiver import PREFIX, Receiver
 from gateway.routes import ROUTES, Route
 from gateway.watch import Watchers
 from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerUnavailableError
+from ledger.fold import UnknownProviderError
 
 _OPERATION: Final = "/v1/operations/"
 _NOBODY: Final = Principal(key_id="", owner="", subject="", scopes=frozenset())
@@ -132,7 +133,7 @@ class _Door:
             answer = await self._answer(scope, tracked)
         except ProblemError as problem:
             await send_problem(problem, receive, send, drain=not complete)
-        except (LedgerBusyError, LedgerUnavailableError, LedgerClosedError) as error:
+        except (LedgerBusyError, LedgerUnavailableError, LedgerClosedError, UnknownProviderError) as error:
             code = "busy" if isinstance(error, LedgerBusyError) else "unavailable"
             self._gate.count("gateway.unavailable", {"code": code})
             await send_problem(ProblemError(code, "ask again", headers=(("Retry-After", "2"),)), receive, send, drain=not complete)

@@ -38,7 +38,7 @@ class GuardedProtocol(HttpToolsProtocol):
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
         """Arm the head deadline; turn the newcomer away when the house is full."""
         self._head_timer: asyncio.TimerHandle | None = None
-        self._in_body = self._head_begun = self._too_large = False
+        self._in_body = self._head_begun = self._too_large = self._broken = False
         self._head_seen = self._wire_seen = self._body_seen = 0
         super().connection_made(transport)
         if len(self.connections) > self.web.max_connections:
@@ -53,7 +53,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def data_received(self, data: bytes) -> None:
         """Count what belongs to no complete head, and what is framing and no body; stop both at their bounds."""
-        if self.transport.is_closing():
+        if self._broken or self.transport.is_closing():
             return
         if self._in_body:
             self._wire_seen += len(data)
@@ -104,8 +104,14 @@ class GuardedProtocol(HttpToolsProtocol):
         """Answer what the parser refused; 431 when it was us who stopped it."""
         if self._too_large:
             self._refuse(431)
+        elif self._answering():
+            self._refuse(400)
         elif not self.transport.is_closing():
             super().send_400_response(msg)
+
+    def _answering(self) -> bool:
+        """Return whether a whole request is being answered, so that what comes now belongs to another one."""
+        return not self._in_body and self.cycle is not None and not self.cycle.response_complete
 
     def _arm(self) -> None:
         if self._head_timer is None:
@@ -118,7 +124,7 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _head_late(self) -> None:
         self._head_timer = None
-        if self.cycle is not None and not self.cycle.response_complete:
+        if self._answering():
             self._arm()  # the request before is still being answered: it is not cut for its successor
         elif self._head_begun:
             self._refuse(408)
@@ -127,7 +133,12 @@ class GuardedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: int) -> None:
         """Write a bare answer, unless one is under way, and close: nothing more is parsed."""
-        if not self.transport.is_closing():
+        if self._answering():
+            # The fault is a successor's. Its predecessor may have been recorded: it gets its own answer, and that is the last.
+            self._broken = True
+            self.cycle.keep_alive = False
+            self.flow.pause_reading()
+        elif not self.transport.is_closing():
             if self.cycle is None or not self.cycle.response_started or self.cycle.response_complete:
                 self.transport.write(STATUS_LINE[status] + b"content-length: 0\r\nconnection: close\r\n\r\n")
             self.transport.close()

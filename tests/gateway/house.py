@@ -78,10 +78,10 @@ CONTRACTS = {
 class StandingWorld:
     """A world whose clock moves only when told, with numbered ids."""
 
-    def __init__(self) -> None:
+    def __init__(self, first_id: int = 1) -> None:
         self.micros = START
         self.seconds = 1_000.0
-        self._numbers = itertools.count(1)
+        self._numbers = itertools.count(first_id)
 
     def now(self) -> Micros:
         return self.micros
@@ -167,10 +167,10 @@ def event(number: int | str, job: str = "job-1", state: str = "running", **more:
 
 
 @contextlib.asynccontextmanager
-async def house(folder: Path, **changes: Any) -> AsyncIterator[House]:
+async def house(folder: Path, *, first_id: int = 1, expects_reconciler: bool = False, **changes: Any) -> AsyncIterator[House]:
     """Open the house in `folder`; `changes` go to the web settings."""
     known = contracts()
-    world = StandingWorld()
+    world = StandingWorld(first_id)
     ledger = Ledger.open(f"sqlite:///{folder}/gateway.db", vault=Vault(bytes(range(32))), contracts=known)
     ledger.start()
     files: dict[str, bytes] = {}
@@ -194,6 +194,7 @@ async def house(folder: Path, **changes: Any) -> AsyncIterator[House]:
         world=world,
         open_artifact=open_artifact,
         count=count,
+        expects_reconciler=expects_reconciler,
     )
     opened = House(app=create_app(gate), gate=gate, ledger=ledger, world=world, files=files, counted=counted)
     try:

@@ -418,7 +418,7 @@ def test_storage_that_is_gone_is_503_and_a_retry_starts_afresh(tmp_path: Path) -
             answer = await create(client, BODY)
             assert (answer.status_code, answer.json()["code"]) == (503, "unavailable")
             assert answer.headers["retry-after"]
-        async with house(tmp_path) as again:
+        async with house(tmp_path, first_id=1_000) as again:
             client = await again.client(subject="agent-8")
             assert (await create(client, BODY)).status_code == 202
 

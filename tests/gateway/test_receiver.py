@@ -89,9 +89,7 @@ def test_providers_do_not_share_event_ids(tmp_path: Path) -> None:
         ("token", {"X-Token": "guess"}, "wrong_signature"),
     ],
 )
-def test_what_is_not_genuine_is_refused_and_leaves_nothing(
-    tmp_path: Path, provider: str, headers: dict[str, str], reason: str
-) -> None:
+def test_what_is_not_genuine_is_refused_and_leaves_nothing(tmp_path: Path, provider: str, headers: dict[str, str], reason: str) -> None:
     """B010: fails closed at the HTTP level, with a stable reason; no row is written."""
 
     async def scenario() -> None:
@@ -350,4 +348,3 @@ def test_exact_bytes_are_what_is_verified(tmp_path: Path) -> None:
                 assert (await client.post("/webhooks/github", content=body + b" ", headers=signed)).status_code == 401
 
     asyncio.run(scenario())
-
