@@ -1,6 +1,6 @@
 """What callers and people ask of an operation: refresh, cancel, decide, report. Recorded as evidence; judged by `lifecycle`."""
 
-from typing import Final
+from typing import Any, Final
 
 from gateway import cursors, fields, view
 from gateway.call import Answer, Call
@@ -120,7 +120,7 @@ def _refusal(petitioned: Petitioned, op: Operation) -> ProblemError:
     if code == "budget":
         seconds = detail if detail.isascii() and detail.isdigit() else "5"
         headers, detail = (("Retry-After", seconds),), f"ask again in {seconds} s"
-    extra = {"state": op.state, "reason": petitioned.code}
+    extra: dict[str, Any] = {"state": op.state, "reason": petitioned.code}
     if code == "question_changed":
         extra["question"] = view.question(op)
     return ProblemError(code, detail, operation=op.id, headers=headers, extra=extra)

@@ -190,7 +190,7 @@ def listen(web: WebSettings) -> tuple[socket.socket, str]:
         listener.setblocking(False)
         return listener, f"unix:{web.uds}"
     family, _, _, _, where = socket.getaddrinfo(web.host, web.port, type=socket.SOCK_STREAM, flags=socket.AI_PASSIVE)[0]
-    listener = socket.create_server(where[:2], family=family, backlog=_BACKLOG)  # type: ignore[arg-type]
+    listener = socket.create_server(where[:2], family=family, backlog=_BACKLOG)
     listener.setblocking(False)
     host, port = listener.getsockname()[:2]
     return listener, f"http://{f'[{host}]' if ':' in host else host}:{port}"

@@ -2,13 +2,19 @@
 
 import asyncio
 import resource
-from collections.abc import Awaitable, Callable
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+from starlette.types import Receive, Scope, Send
 
+from gateway.app import _send
+from gateway.call import Answer
 from ledger import queries
 from schemas.operation import SECOND
+from schemas.settings import WebSettings
 from tests.gateway.house import House, event, house, signature
 from tests.gateway.wire import Reply, Served, closed, exchange, read_reply, running
 
@@ -26,7 +32,7 @@ def signed(home: House, body: bytes) -> bytes:
     return b"X-Sig: " + signature(body, home.world.now() // SECOND).encode()
 
 
-def on_the_wire(folder: Path, scenario: Callable[[House, Served], Awaitable[None]], **web: object) -> None:
+def on_the_wire(folder: Path, scenario: Callable[[House, Served], Awaitable[None]], **web: Any) -> None:
     async def run() -> None:
         async with house(folder, **web) as home, running(home.app, home.gate.settings.web) as served:
             await scenario(home, served)
@@ -230,30 +236,24 @@ def test_a_waiting_caller_that_leaves_is_forgotten(tmp_path: Path) -> None:
         writer.close()
         served.stop.set()  # the drain waits for requests under way: it would take its whole time for this one
 
-    started = _clock()
+    started = time.monotonic()
     on_the_wire(tmp_path, scenario)
-    assert _clock() - started < 6
+    assert time.monotonic() - started < 6
 
 
 def test_a_result_whose_file_breaks_is_cut_and_not_completed(tmp_path: Path) -> None:
     """F: a failure in the middle of a download ends the connection, so that a part is never taken for the whole."""
     del tmp_path
 
-    async def broken(scope, receive, send) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
-        from gateway.app import _send
-        from gateway.call import Answer
+    async def chunks() -> AsyncIterator[bytes]:
+        yield b"half"
+        raise OSError("disk")
 
+    async def broken(scope: Scope, receive: Receive, send: Send) -> None:
         del receive
-
-        async def chunks():  # type: ignore[no-untyped-def]  # noqa: ANN202
-            yield b"half"
-            raise OSError("disk")
-
         await _send(Answer(content=chunks(), length=8), scope, send)
 
     async def run() -> bytes:
-        from schemas.settings import WebSettings
-
         async with running(broken, WebSettings(port=0)) as served:
             reader, writer = await asyncio.open_connection(served.host, served.port)
             writer.write(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n")
@@ -268,9 +268,3 @@ async def _good(home: House, served: Served) -> int:
     body = event("good")
     reply: Reply = await exchange(served, head("reports", signed(home, body), b"Content-Length: %d" % len(body)) + body)
     return reply.status
-
-
-def _clock() -> float:
-    import time
-
-    return time.monotonic()
