@@ -1,0 +1,370 @@
+"""What holds on every route: who may, what is never cached, what an unknown id looks like, and what errors say."""
+
+import asyncio
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from gateway import health, openapi
+from gateway.keys import SCOPES, Keyring, Principal, new_key
+from gateway.problems import PROBLEMS, ProblemError
+from gateway.problems import table as problem_table
+from gateway.routes import EVERY_BODY, EVERY_SCOPED, ROUTES, Route
+from gateway.routes import table as route_table
+from schemas.api import ProblemView
+from schemas.commands import Beat, RevokeKey
+from schemas.operation import SECOND
+from tests.gateway.house import StandingWorld, house
+
+SCOPED = [route for route in ROUTES if route.scope is not None]
+WITH_ID = [route for route in SCOPED if "{id}" in route.path]
+BODIES: dict[str, Any] = {
+    "create-outcome": {"outcome": "not_sent"},
+    "decision": {"question": "q", "answer": "approve"},
+    "operations": {"provider": "reports", "request": {}},
+}
+
+
+def name(route: Route) -> str:
+    return f"{route.method} {route.path}"
+
+
+async def ask(client: httpx.AsyncClient, route: Route, operation: str = "op_0") -> httpx.Response:
+    """Send a plausible request to the route."""
+    body = BODIES.get(route.path.rpartition("/")[2])
+    return await client.request(
+        route.method,
+        route.path.replace("{id}", operation),
+        json=body,
+        headers={"Idempotency-Key": f"k-{operation}"},
+    )
+
+
+@pytest.mark.parametrize("route", SCOPED, ids=name)
+def test_without_a_valid_key_every_route_is_401(tmp_path: Path, route: Route) -> None:
+    """G5: no key, a wrong scheme, an unknown and a mangled key are the same refusal, with a challenge."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            _, text = await home.key()
+            headers: list[dict[str, str]] = [
+                {},
+                {"Authorization": text},
+                {"Authorization": f"Basic {text}"},
+                {"Authorization": "Bearer "},
+                {"Authorization": f"Bearer {text}x"},
+                {"Authorization": f"Bearer {text[:-1]}"},
+                {"Authorization": "Bearer rgk_" + "a" * 10_000},
+                {"Authorization": "Bearer rgk_\u00e9"},
+            ]
+            for sent in headers:
+                client = home.bare()
+                client.headers = httpx.Headers(sent, encoding="latin-1")
+                answer = await ask(client, route)
+                assert answer.status_code == 401, sent
+                assert answer.json()["code"] == "unauthenticated"
+                assert answer.headers["www-authenticate"].startswith("Bearer")
+                assert answer.headers["cache-control"] == "no-store"
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("route", SCOPED, ids=name)
+def test_every_route_needs_its_scope(tmp_path: Path, route: Route) -> None:
+    """G5: a key with all scopes but this one is refused with 403 and the name of the scope."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = await home.client(scopes=tuple(scope for scope in SCOPES if scope != route.scope))
+            answer = await ask(client, route)
+            assert (answer.status_code, answer.json()["code"], answer.json()["scope"]) == (403, "missing_scope", route.scope)
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("route", WITH_ID, ids=name)
+def test_a_foreign_id_looks_exactly_like_an_unknown_one(tmp_path: Path, route: Route) -> None:
+    """B144, G4: status, headers and body of both are the same on every route that takes an id."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            ours, theirs = await home.client("acme"), await home.client("globex")
+            made = await ours.post("/v1/operations", json={"provider": "reports", "remote_job_id": "job-1"})
+            foreign, unknown = await ask(theirs, route, made.json()["id"]), await ask(theirs, route, "op_0")
+            for answer in (foreign, unknown):
+                assert (answer.status_code, answer.json()["code"]) == (404, "not_found")
+            drop = {"x-request-id", "date"}
+            kept = [{key: value for key, value in answer.headers.items() if key not in drop} for answer in (foreign, unknown)]
+            assert kept[0] == kept[1]
+            assert foreign.content == unknown.content
+            assert made.json()["id"] not in foreign.text
+
+    asyncio.run(scenario())
+
+
+def test_nobody_finds_the_operations_of_others(tmp_path: Path) -> None:
+    """B144: no filter of the listing reaches another owner's operations."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            ours, theirs = await home.client("acme"), await home.client("globex")
+            headers = {"Idempotency-Key": "k-1"}
+            body = {"provider": "reports", "request": {}, "reference": "r"}
+            made = (await ours.post("/v1/operations", json=body, headers=headers)).json()
+            await ours.post("/v1/operations", json={"provider": "reports", "remote_job_id": "job-1"})
+            for filters in ({}, {"reference": "r"}, {"idempotency_key": "k-1"}, {"remote_job_id": "job-1"}, {"state": made["state"]}):
+                assert (await theirs.get("/v1/operations", params=filters)).json()["operations"] == []
+
+    asyncio.run(scenario())
+
+
+def test_nothing_authenticated_is_cached(tmp_path: Path) -> None:
+    """B151: every route, good answers and errors alike, is `no-store` and varies by Authorization."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = await home.client()
+            made = (await client.post("/v1/operations", json={"provider": "reports", "remote_job_id": "job-1"})).json()
+            answers = [await ask(client, route, made["id"]) for route in SCOPED]
+            answers += [await ask(client, route, "op_0") for route in SCOPED]
+            answers += [await ask(home.bare(), route) for route in SCOPED]
+            answers += [await client.get("/v1/nothing"), await client.delete("/v1/operations"), await client.get("/v1/operations?x=1")]
+            tag = (await client.get(made["links"]["self"])).headers["etag"]
+            answers.append(await client.get(made["links"]["self"], headers={"If-None-Match": tag}))
+            assert answers[-1].status_code == 304
+            for answer in answers:
+                assert answer.headers["cache-control"] == "no-store"
+                assert answer.headers["vary"] == "Authorization"
+                assert answer.headers["x-content-type-options"] == "nosniff"
+                assert re.fullmatch(r"req_[0-9a-f]{32}", answer.headers["x-request-id"])
+
+    asyncio.run(scenario())
+
+
+def test_every_problem_is_of_one_form(tmp_path: Path) -> None:
+    """G4: problems are application/problem+json with the members of RFC 9457 and a stable code, 404 and 405 too."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = await home.client()
+            answers = [
+                await client.get("/nothing"),
+                await client.get("/v1/operations/"),
+                await client.get("/v1/operations/a/b/c"),
+                await client.delete("/v1/operations/op_0"),
+                await client.get("/v1/operations/op_0"),
+                await client.get("/v1/operations/%00%ff"),
+                await client.post("/webhooks/nobody"),
+            ]
+            for answer in answers:
+                problem = ProblemView.model_validate(answer.json())
+                assert answer.headers["content-type"] == "application/problem+json"
+                assert problem.status == answer.status_code == PROBLEMS[problem.code].status
+                assert problem.type.endswith(problem.code)
+            assert [answer.status_code for answer in answers] == [404, 404, 404, 405, 404, 404, 404]
+            assert "GET" in answers[3].headers["allow"]
+
+    asyncio.run(scenario())
+
+
+def test_what_was_not_foreseen_is_one_honest_answer(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """An unexpected error is a problem without a trace; the log says where, and not with which values."""
+
+    class Broken(StandingWorld):
+        def now(self) -> int:
+            raise RuntimeError("canary-value")
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = await home.client()
+            await client.get("/v1/operations")
+            broken = Broken(900)
+            home.world.now = broken.now  # type: ignore[method-assign]
+            answer = await client.post("/v1/operations", json={"provider": "reports", "remote_job_id": "j"})
+            assert (answer.status_code, answer.json()["code"]) == (500, "internal_error")
+            assert answer.headers["x-request-id"] in answer.json()["detail"]
+            assert "canary" not in answer.text
+
+    asyncio.run(scenario())
+    printed = "".join(capsys.readouterr())
+    assert "gateway.failed" in printed
+    assert "canary" not in printed
+
+
+def test_a_revoked_key_fails_on_the_next_request(tmp_path: Path) -> None:
+    """G5: revoked through this process: at once. Revoked elsewhere: within a second."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            keyring = Keyring(home.ledger, home.world)
+            here_id, here = await home.key()
+            there_id, there = await home.key()
+            headers = {text: [(b"authorization", f"Bearer {text}".encode())] for text in (here, there)}
+            for text in (here, there):
+                assert (await keyring.principal(headers[text])).owner == "acme"
+            assert await keyring.revoke(here_id, home.world.now())
+            with pytest.raises(ProblemError):
+                await keyring.principal(headers[here])
+            await keyring.principal(headers[there])
+            await home.ledger.write(RevokeKey(id=there_id, now=home.world.now()))  # as another process does
+            home.world.pass_seconds(0.9)
+            with pytest.raises(ProblemError):
+                await keyring.principal(headers[there])
+            assert not await keyring.revoke("key_unknown", home.world.now())
+
+    asyncio.run(scenario())
+
+
+def test_a_revocation_during_a_look_up_is_not_forgotten(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """G5: what was read before a revocation committed serves one request and is not kept."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            keyring = Keyring(home.ledger, home.world)
+            key_id, text = await home.key()
+            headers = [(b"authorization", f"Bearer {text}".encode())]
+            look_up, revoked = keyring._look_up, asyncio.Event()
+
+            async def slow(digest: bytes) -> Principal:
+                found = await look_up(digest)
+                await revoked.wait()
+                return found
+
+            monkeypatch.setattr(Keyring, "_look_up", lambda _, digest: slow(digest))
+            racing = asyncio.create_task(keyring.principal(headers))
+            await asyncio.wait([racing], timeout=0.1)
+            await keyring.revoke(key_id, home.world.now())
+            revoked.set()
+            await racing
+            monkeypatch.setattr(Keyring, "_look_up", lambda _, digest: look_up(digest))
+            with pytest.raises(ProblemError):
+                await keyring.principal(headers)
+
+    asyncio.run(scenario())
+
+
+def test_the_cache_of_keys_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every cache has a bound: more keys than entries are served all the same."""
+    monkeypatch.setattr("gateway.keys._ENTRIES", 2)
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            keyring = Keyring(home.ledger, home.world)
+            for _ in range(5):
+                _, text = await home.key()
+                await keyring.principal([(b"authorization", f"Bearer {text}".encode())])
+                assert len(keyring._cache) <= 2
+
+    asyncio.run(scenario())
+
+
+def test_new_keys_are_long_and_only_their_hash_is_stored() -> None:
+    """A key's text is `rgk_<id>_<secret>`; the record gets its SHA-256."""
+    key_id, text, digest = new_key(StandingWorld())
+    assert re.fullmatch(r"rgk_[0-9a-f]{32}_\S{20,}", text)
+    assert text.split("_")[1] == key_id.removeprefix("key_")
+    assert len(digest) == 32
+
+
+def test_keys_are_never_logged(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    """D6: neither a good nor a bad key appears in any output."""
+
+    async def scenario() -> str:
+        async with house(tmp_path) as home:
+            _, text = await home.key()
+            client = home.bare({"Authorization": f"Bearer {text}"})
+            await client.get("/v1/operations/op_0")
+            await home.bare({"Authorization": "Bearer rgk_canary"}).get("/v1/operations")
+            home.ledger.close()
+            await client.get("/v1/operations/op_0")
+            return text
+
+    text = asyncio.run(scenario())
+    printed = "".join(capsys.readouterr())
+    assert text not in printed
+    assert "rgk_" not in printed
+
+
+def test_life_needs_no_database_and_readiness_does(tmp_path: Path) -> None:
+    """B162: /livez is 200 while the ledger is gone; /readyz says which check fails."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = home.bare()
+            assert (await client.get("/livez")).json() == {"status": "ok", "checks": {"process": "ok"}}
+            assert (await client.get("/readyz")).json()["status"] == "ok"
+            home.ledger.close()
+            assert (await client.get("/livez")).status_code == 200
+            unready = await client.get("/readyz")
+            assert (unready.status_code, unready.json()["checks"]["database"]) == (503, "no answer")
+            assert unready.headers["retry-after"]
+
+    asyncio.run(scenario())
+
+
+def test_readiness_wants_a_fresh_heartbeat_where_a_reconciler_is_expected(tmp_path: Path) -> None:
+    """H3: without a duty that ran of late the process is not ready, and the answer names the cure."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, expects_reconciler=True) as home:
+            client = home.bare()
+            assert "gateway reconcile" in (await client.get("/readyz")).json()["checks"]["reconciler"]
+            await home.ledger.write(Beat(duty="sweep", process="p", now=home.world.now(), ok=True))
+            assert (await client.get("/readyz")).status_code == 200
+            home.world.pass_seconds(health._FRESH / SECOND + 1)
+            assert (await client.get("/readyz")).status_code == 503
+
+    asyncio.run(scenario())
+
+
+def test_the_openapi_document_says_what_the_route_table_says(tmp_path: Path) -> None:
+    """One table drives routes, scopes and the document; every reference in it leads somewhere."""
+
+    async def scenario() -> dict[str, Any]:
+        async with house(tmp_path) as home:
+            answer = await home.bare().get("/openapi.json")
+            assert answer.status_code == 200
+            found: dict[str, Any] = answer.json()
+            return found
+
+    document = asyncio.run(scenario())
+    assert document["openapi"] == "3.1.0"
+    described = {(method.upper(), path) for path, methods in document["paths"].items() for method in methods}
+    assert described == {(route.method, route.path) for route in ROUTES} | {("POST", "/webhooks/{provider}")}
+    names = [operation["operationId"] for methods in document["paths"].values() for operation in methods.values()]
+    assert len(names) == len(set(names))
+    references = set(re.findall(r'"\$ref": "#/components/schemas/(\w+)"', json.dumps(document)))
+    assert references <= set(document["components"]["schemas"])
+    for route in ROUTES:
+        operation = document["paths"][route.path][route.method.lower()]
+        assert ("security" in operation) == (route.scope is not None)
+        wanted = {str(PROBLEMS[code].status) for code in route.codes} | {str(status) for status in route.statuses}
+        assert wanted <= set(operation["responses"])
+    assert openapi.document("1")["info"]["version"] == "1"
+
+
+def test_codes_in_the_route_table_exist_and_every_scope_is_asked_for() -> None:
+    """No route names a code that the problem table lacks; the list of scopes is the routes' (and adopt's)."""
+    for route in ROUTES:
+        assert [code for code in (*route.codes, *EVERY_SCOPED, *EVERY_BODY) if code not in PROBLEMS] == []
+    assert {route.scope for route in SCOPED} | {"operations:adopt"} == set(SCOPES)
+
+
+def test_every_code_that_is_raised_is_in_the_table() -> None:
+    """A code in the source that the table lacks would be an assertion in production."""
+    source = "\n".join(path.read_text() for path in Path("gateway").glob("*.py"))
+    raised = set(re.findall(r'ProblemError\(\s*"(\w+)"', source))
+    assert raised <= set(PROBLEMS)
+
+
+def test_the_documentation_prints_the_tables() -> None:
+    """HABITS 12: docs/http.md holds the route table and the problem table as the code has them."""
+    text = Path("docs/http.md").read_text()
+    assert route_table() in text
+    assert problem_table() in text
+    for scope in SCOPES:
+        assert f"`{scope}`" in text
