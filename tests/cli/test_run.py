@@ -28,7 +28,11 @@ exec {sys.executable} "$@"
 PIP_PYTHON = """#!/bin/sh
 case "$*" in
 *--version*) exit 0 ;;
-*install*) echo "$*" >>"$STUB/log"; [ ! -e "$STUB/pip-fails" ] || exit 1; [ ! -e "$STUB/pip-hangs" ] || { touch "$STUB/hanging"; while :; do sleep 1; done; } ;;
+*install*)
+    echo "$*" >>"$STUB/log"
+    [ ! -e "$STUB/pip-fails" ] || exit 1
+    [ ! -e "$STUB/pip-hangs" ] || { touch "$STUB/hanging"; while :; do sleep 1; done; }
+    ;;
 *) echo "python $*" ;;
 esac
 """
@@ -117,8 +121,8 @@ def test_a_failed_install_is_begun_anew(clone: Clone) -> None:
     code, out, err = clone.run("demo")
     assert (code, out) == (2, "")
     assert (
-        err
-        == "run: installing requirements.lock failed (see above); cure: a reachable package index (pip.conf or PIP_INDEX_URL), then run this again\n"
+        err == "run: installing requirements.lock failed (see above);"
+        " cure: a reachable package index (pip.conf or PIP_INDEX_URL), then run this again\n"
     )
     (clone.stub / "pip-fails").unlink()
     clone.log()
