@@ -1,7 +1,7 @@
 """What every set-based command function is given: one open transaction and what it needs to judge."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import sqlalchemy as sa
 
@@ -19,6 +19,8 @@ class Transaction:
     connection: sa.Connection
     vault: Vault
     contracts: Mapping[str, Contract]  # provider's configured name -> its contract
+    changed: set[str] = field(default_factory=set)  # ids of operations that were written: told to listeners after the commit
+    due: set[str] = field(default_factory=set)  # ids whose errand is due now: the reconciler is woken after the commit
 
     @property
     def postgres(self) -> bool:

@@ -128,6 +128,7 @@ class NotSent:
     errand: Errand
     error: str
     retry_after: Micros | None = None  # absolute time before which the provider does not want to hear from us
+    was_lost: bool = False  # the attempt had been declared lost: one doubt less (set by the ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,6 +148,7 @@ class CreateRejected:
     kind: ClassVar[Kind] = Kind.CREATE_REJECTED
     code: str
     message: str = ""
+    status: int = 0  # the HTTP status of the refusal: 401 and 403 speak of us, not of an earlier try
 
 
 # --- results

@@ -1,0 +1,105 @@
+"""What a driver's error means: try again at once, the database refuses for now, or the statement itself is wrong.
+
+SQLite says it by its result code (sqlite.org/rescode.html), PostgreSQL by SQLSTATE (its manual, appendix A).
+"""
+
+import contextlib
+import sqlite3
+from enum import Enum
+from typing import Any, Final
+
+import psycopg
+import sqlalchemy as sa
+
+from ledger.errors import LedgerError, LedgerUnavailableError
+
+_BUSY, _LOCKED = 5, 6  # SQLITE_BUSY, SQLITE_LOCKED
+_GONE: Final = {
+    8: "the database is read-only",
+    10: "the disk fails",
+    13: "the disk or the database is full",
+    14: "the database file cannot be opened",
+    22: "the disk is full or too slow",
+    7: "out of memory",
+    9: "the statement was interrupted",
+}
+_CONFLICTS: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
+_GONE_CLASSES: Final = frozenset({"08", "53", "57", "58"})  # connection, resources, operator's intervention, system
+_READ_ONLY: Final = "25006"  # a standby after a fail-over
+_IDLE_TIMEOUT: Final = "25P03"
+
+
+class Fault(Enum):
+    """What to do about a driver's error."""
+
+    CONFLICT = "conflict"  # rolled back because of somebody else: run the whole transaction again
+    UNAVAILABLE = "unavailable"  # the database refuses for now
+    OTHER = "other"  # the statement or its values are wrong
+
+
+def classify(error: BaseException) -> Fault:
+    """Return what this error of SQLAlchemy or a driver means. Total: anything unknown is OTHER."""
+    if isinstance(error, LedgerUnavailableError):
+        return Fault.UNAVAILABLE
+    if isinstance(error, sa.exc.TimeoutError):
+        return Fault.UNAVAILABLE
+    if isinstance(error, sa.exc.DBAPIError):
+        return Fault.UNAVAILABLE if error.connection_invalidated else _of_driver(error.orig)
+    return _of_driver(error)
+
+
+def _of_driver(error: Any) -> Fault:
+    code = getattr(error, "sqlite_errorcode", None)
+    if code is not None:
+        primary = code & 0xFF
+        if primary in {_BUSY, _LOCKED}:
+            return Fault.CONFLICT
+        return Fault.UNAVAILABLE if primary in _GONE else Fault.OTHER
+    if isinstance(error, psycopg.Error):
+        state = error.sqlstate
+        if state is None:  # no answer from the server: the connection was refused, lost or timed out
+            return Fault.UNAVAILABLE if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) else Fault.OTHER
+        if state in _CONFLICTS:
+            return Fault.CONFLICT
+        gone = state[:2] in _GONE_CLASSES or state in {_READ_ONLY, _IDLE_TIMEOUT}
+        return Fault.UNAVAILABLE if gone else Fault.OTHER
+    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
+        return Fault.UNAVAILABLE
+    return Fault.OTHER
+
+
+def tell(error: BaseException) -> LedgerError:
+    """Return our error for a driver's: LedgerUnavailableError for conflicts and refusals, LedgerError for the rest.
+
+    The message has the kind and the code, never a statement's values and never an address with its password.
+    """
+    if isinstance(error, LedgerError):
+        return error
+    if classify(error) is Fault.OTHER:
+        return LedgerError(f"the database refuses a statement ({_code(error)})")
+    return LedgerUnavailableError(f"the database is not available: {_why(error)}")
+
+
+def _cause(error: BaseException) -> Any:
+    return error.orig if isinstance(error, sa.exc.DBAPIError) else error
+
+
+def _code(error: BaseException) -> str:
+    cause = _cause(error)
+    code = getattr(cause, "sqlite_errorname", None) or getattr(cause, "sqlstate", None)
+    constraint = ""
+    with contextlib.suppress(AttributeError):
+        constraint = cause.diag.constraint_name or ""
+    return " ".join(part for part in (type(cause).__name__, code, constraint) if part)
+
+
+def _why(error: BaseException) -> str:
+    if isinstance(error, sa.exc.TimeoutError):
+        return "all connections are in use"
+    cause = _cause(error)
+    code = getattr(cause, "sqlite_errorcode", None)
+    if code is not None:
+        return _GONE.get(code & 0xFF, "it is locked by another writer")
+    if getattr(cause, "sqlstate", None) in _CONFLICTS:
+        return "it is in conflict with another writer"
+    return _code(error)

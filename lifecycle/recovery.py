@@ -1,0 +1,48 @@
+"""How an ambiguous create is resolved: which strategy may be used now, and from when absence counts (MISSION A6, A7)."""
+
+from typing import Literal
+
+from schemas.contract import Contract
+from schemas.operation import SECOND, Micros, Operation
+from schemas.states import Mode
+
+Plan = Literal["resend", "lookup", "list"]
+_MARGIN_SECONDS = 60  # longer than a lease: an attempt opened inside the window also sends inside it
+
+
+def plan(op: Operation, contract: Contract, now: Micros) -> Plan | None:
+    """Return the first strategy of the contract that is safe now, or None: a person must decide.
+
+    Resending needs the provider's promise to still hold (its window, with a margin), is not done after the create
+    deadline, and with a cancel wanted only where a resend never executes again. An external create is never sent by us.
+    """
+    for strategy in contract.recovery.strategies:
+        if strategy != "resend":
+            return strategy
+        if may_resend(op, contract, now):
+            return strategy
+    return None
+
+
+def may_resend(op: Operation, contract: Contract, now: Micros) -> bool:
+    """Return whether the same token may be sent again: the provider answers it instead of executing it."""
+    if op.mode is not Mode.SEND or (op.create_deadline is not None and now >= op.create_deadline):
+        return False
+    if op.cancel_requested_at is not None and not contract.recovery.replay_guaranteed:
+        return False
+    return window_open(op, contract, now)
+
+
+def earliest_absence(op: Operation, contract: Contract) -> Micros:
+    """Return from when "not found" counts: every byte has left, and the provider had time to show the job."""
+    sent_before = op.sent_before if op.sent_before is not None else op.created_at
+    return sent_before + contract.recovery.visibility_seconds * SECOND
+
+
+def window_open(op: Operation, contract: Contract, now: Micros) -> bool:
+    """Return whether the provider still answers a resend of the same token; a person's resend extends the deadline."""
+    create = contract.create
+    if create is None or "resend" not in contract.recovery.strategies:
+        return False
+    start = op.first_sent_at if op.first_sent_at is not None else now
+    return now < start + (create.token.window_seconds - _MARGIN_SECONDS) * SECOND

@@ -1,0 +1,175 @@
+"""Rules for hints, clocks without a read, attempts of both kinds, and contradictions of final states."""
+
+from lifecycle import rules_cancel, rules_create
+from lifecycle.case import Case, Draft, refuse
+from lifecycle.rules_create import conclude_pending, lapsed_unknown, late
+from schemas.decision import Decision
+from schemas.evidence import AttemptLost, Hinted, JobKnown, JobsConflict, NotSent, Read
+from schemas.operation import SECOND
+from schemas.states import ACTIVE, ENDED_READINGS, FINAL, PARKED, Cause, Errand, Question, Reading, State
+
+_ROWS_IN_FULL = 20
+_COALESCE_SECONDS = 60
+
+
+def hinted(case: Case) -> Decision:
+    """A verified delivery: a read is due, nothing else (B5). A flood is counted, not written row by row."""
+    evidence, draft = case.evidence, Draft(case)
+    assert isinstance(evidence, Hinted)
+    op = draft.op
+    fresh = op.hinted_at is None or case.now - op.hinted_at >= _COALESCE_SECONDS * SECOND
+    if evidence.conflict or fresh or op.hints < _ROWS_IN_FULL:
+        code = "delivery_conflict" if evidence.conflict else "delivery"
+        if op.state in FINAL:
+            code = "late_" + code
+        said = " ".join(part for part in (evidence.event_type, evidence.claimed_state, evidence.note) if part)
+        draft.note(Cause.DELIVERY, code, text=said)
+    first_while_parked = op.state in PARKED and op.hinted_at is None
+    draft.work(hints=op.hints + 1, hinted_at=case.now)
+    if op.state in ACTIVE and op.state not in {State.CREATE_PENDING, State.AWAITING_OUTCOME}:
+        draft.due(case.now)
+    elif first_while_parked:
+        lookups = any(strategy != "resend" for strategy in case.contract.recovery.strategies)
+        if op.remote_job_id is not None or lookups:
+            draft.work(granted_reads=max(1, op.granted_reads))  # one budgeted read while parked, however many come
+            draft.due(case.now)
+    return draft.done()
+
+
+def lapsed(case: Case) -> Decision:
+    """Time has passed where no read can tell more."""
+    op, now, draft = case.operation, case.now, Draft(case)
+    match op.state:
+        case State.AWAITING_APPROVAL if op.approval_deadline is not None and now >= op.approval_deadline:
+            draft.go(State.WITHDRAWN, Cause.DEADLINE, "approval_expired", error_code="approval_expired")
+        case State.AWAITING_OUTCOME if op.create_deadline is not None and now >= op.create_deadline:
+            draft.work(unsure_creates=1, sent_before=now)
+            draft.go(State.CREATE_UNKNOWN, Cause.DEADLINE, "report_overdue")
+            lapsed_unknown(draft)
+        case State.CREATE_PENDING if op.cancel_requested_at is not None or (op.create_deadline is not None and now >= op.create_deadline):
+            conclude_pending(draft)
+        case State.CREATE_UNKNOWN:
+            lapsed_unknown(draft)
+        case _ if op.state in PARKED:
+            draft.work(granted_reads=0, watch_until=None)
+        case _:
+            draft.due(now + SECOND)
+    return draft.done()
+
+
+def attempt_lost(case: Case) -> Decision:
+    """An open attempt that is not our own."""
+    evidence = case.evidence
+    assert isinstance(evidence, AttemptLost)
+    match evidence.errand:
+        case Errand.CREATE if case.operation.state in {State.CREATE_PENDING, State.CREATE_UNKNOWN}:
+            return rules_create.lost(case)
+        case Errand.CANCEL if case.operation.state in {State.CANCEL_REQUESTED, State.CANCELLING}:
+            return rules_cancel.lost(case)
+        case _:
+            return late(case)
+
+
+def not_sent(case: Case) -> Decision:
+    """An attempt that surely did not execute."""
+    evidence = case.evidence
+    assert isinstance(evidence, NotSent)
+    match evidence.errand:
+        case Errand.CREATE if case.operation.state in {State.CREATE_PENDING, State.CREATE_UNKNOWN}:
+            return rules_create.not_sent(case)
+        case Errand.CANCEL if case.operation.state is State.CANCEL_REQUESTED:
+            return rules_cancel.not_sent(case)
+        case _:
+            return late(case)
+
+
+def already_final(case: Case) -> Decision:
+    """Nothing can be asked of a final operation."""
+    return refuse("already_final", f"the operation is {case.operation.state}")
+
+
+def no_question(case: Case) -> Decision:
+    """There is no open question here."""
+    del case
+    return refuse("question_changed", "the question has changed or been answered")
+
+
+def nothing_to_read(case: Case) -> Decision:
+    """Nothing was sent yet, so there is nothing to read."""
+    del case
+    return refuse("nothing_to_read", "nothing has been sent to the provider yet")
+
+
+def withdraw_unapproved(case: Case) -> Decision:
+    """Cancelled while waiting for an approval."""
+    return rules_cancel.asked_before_send(case)
+
+
+def remember_cancel(case: Case) -> Decision:
+    """A cancel wish while a person's answer is awaited: remembered, and the question stays."""
+    return rules_cancel.asked_unknown(case)
+
+
+def silence(case: Case) -> Decision:
+    """Evidence that changes nothing and explains nothing."""
+    del case
+    return Decision()
+
+
+def final_read(case: Case) -> Decision:
+    """A reading of a finished job: an echo, or a contradiction that a person must see. The state stays (D1)."""
+    op, evidence = case.operation, case.evidence
+    assert isinstance(evidence, Read)
+    reading = evidence.facts.reading
+    if reading not in ENDED_READINGS or op.state in {State.WITHDRAWN, State.ABANDONED} or _agrees(op.state, reading):
+        return Decision()
+    return _incident(case, f"{op.state} on record, the provider now says {reading}")
+
+
+def final_job(case: Case) -> Decision:
+    """A job turns up where none should be, or a second one: an incident."""
+    op, evidence = case.operation, case.evidence
+    match evidence:
+        case JobKnown(remote_job_id=job) if job == op.remote_job_id or op.state is State.ABANDONED:
+            return Decision()
+        case JobKnown(remote_job_id=job):
+            return _incident(case, f"{op.state} on record, the provider names the job {job}")
+        case JobsConflict(remote_job_ids=jobs):
+            return _incident(case, f"{op.state} on record, the provider names the jobs {', '.join(jobs)}")
+        case _:
+            raise AssertionError(evidence)
+
+
+def _agrees(state: State, reading: Reading) -> bool:
+    match state:
+        case State.SUCCEEDED:
+            return reading is Reading.SUCCEEDED
+        case State.CANCELLED:
+            return reading is Reading.CANCELLED
+        case _:
+            return reading in {Reading.FAILED, Reading.EXPIRED}
+
+
+def _incident(case: Case, text: str) -> Decision:
+    if case.operation.incident_id is not None:
+        return Decision()
+    draft = Draft(case)
+    seq = case.operation.history_seq + 1
+    tail = f"{case.operation.id.removeprefix('op_')}_{seq}"
+    draft.note(
+        Cause.READING,
+        "incident",
+        text=text,
+        incident_id=f"inc_{tail}",
+        question_id=f"q_{tail}",
+        question_kind=Question.INCIDENT,
+        question_until=None,
+    )
+    return draft.done()
+
+
+def cancel_timed_out(case: Case) -> Decision:
+    """A cancel wish on a timed-out operation: the job may still run, so the cancel is owed."""
+    if case.contract.cancel is None:
+        return refuse("not_supported", "this provider has no cancel")
+    return rules_cancel.asked_running(case)
