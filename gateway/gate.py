@@ -1,0 +1,71 @@
+"""What the HTTP edge is given: the ledger, the configured endpoints, settings, time and chance, and where results lie."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass, field
+
+from ledger.ledger import Ledger
+from providers.verification import Verifier
+from schemas.contract import Contract
+from schemas.settings import ProviderSettings, Settings
+from schemas.world import World
+
+ArtifactOpener = Callable[[str, int, int], AsyncIterator[bytes]]
+"""(key, first byte, number of bytes) -> the bytes in chunks. Raises FileNotFoundError before the first chunk."""
+
+Counter = Callable[[str, Mapping[str, str]], None]
+"""(name, labels): one more of it. Labels are closed sets: configured names, statuses, reasons."""
+
+
+def uncounted(_name: str, _labels: Mapping[str, str]) -> None:
+    """Count nothing."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Endpoint:
+    """One configured provider account. `verifier` None: no usable secret, so nothing is accepted (B010)."""
+
+    name: str
+    contract: Contract
+    settings: ProviderSettings
+    verifier: Verifier | None
+
+    @property
+    def origin(self) -> str:
+        """Return the origin that new operations are pinned to."""
+        return self.settings.base_url or self.contract.origin
+
+    def serves(self, owner: str) -> bool:
+        """Return whether this owner may use the provider."""
+        return not self.settings.owners or owner in self.settings.owners
+
+
+class Endpoints:
+    """The configured endpoints. A reload replaces the whole mapping by one assignment: all of it or nothing."""
+
+    __slots__ = ("_current",)
+
+    def __init__(self, current: Mapping[str, Endpoint]) -> None:
+        self._current = dict(current)
+
+    def get(self, name: str) -> Endpoint | None:
+        """Return the endpoint of that name."""
+        return self._current.get(name)
+
+    def replace(self, current: Mapping[str, Endpoint]) -> None:
+        """Put these in place of all former ones; requests under way keep what they looked up."""
+        self._current = dict(current)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gate:
+    """Everything that `create_app` needs."""
+
+    ledger: Ledger
+    endpoints: Endpoints
+    settings: Settings
+    world: World
+    open_artifact: ArtifactOpener
+    count: Counter = field(default=uncounted)
+    expects_reconciler: bool = False  # readyz demands fresh heartbeats
+    closing: asyncio.Event = field(default_factory=asyncio.Event)  # set at shutdown: waiting callers are answered at once

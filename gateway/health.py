@@ -1,0 +1,38 @@
+"""Whether this process lives, and whether it is ready to serve."""
+
+import asyncio
+from typing import Final
+
+from gateway.call import Answer, Call
+from ledger import queries
+from ledger.errors import LedgerError
+from schemas.operation import SECOND, Micros
+
+_DATABASE_SECONDS: Final = 2.0
+_FRESH: Final[Micros] = 90 * SECOND  # the slowest duty runs every minute
+
+
+async def live(call: Call) -> Answer:
+    """GET /livez: this process answers. It asks no database: a slow one must not get every process killed (B162)."""
+    del call
+    return Answer(content={"status": "ok", "checks": {"process": "ok"}})
+
+
+async def ready(call: Call) -> Answer:
+    """GET /readyz: the database answers and, where a reconciler is expected, it has run of late; else 503."""
+    gate = call.gate
+    checks = {"shutdown": "under way" if gate.closing.is_set() else "ok"}
+    try:
+        async with asyncio.timeout(_DATABASE_SECONDS):
+            beats = await gate.ledger.read(queries.heartbeats)
+    except (LedgerError, TimeoutError):
+        checks["database"] = "no answer"
+    else:
+        checks["database"] = "ok"
+        if gate.expects_reconciler:
+            newest = max((beat["last_at"] for beat in beats), default=None)
+            fresh = newest is not None and gate.world.now() - newest <= _FRESH
+            checks["reconciler"] = "ok" if fresh else "no duty has run of late: start gateway reconcile"
+    well = all(found == "ok" for found in checks.values())
+    headers = () if well else (("Retry-After", "5"),)
+    return Answer(status=200 if well else 503, content={"status": "ok" if well else "unready", "checks": checks}, headers=headers)

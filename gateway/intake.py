@@ -1,0 +1,146 @@
+"""From a create body to an intent: what is asked is checked here, and what a person would have to know is recorded (MISSION A)."""
+
+import re
+from dataclasses import dataclass
+from typing import Final
+
+from gateway import fields
+from gateway.gate import Endpoint, Gate
+from gateway.keys import Principal
+from gateway.problems import ProblemError
+from schemas import jsontext
+from schemas.api import CreateBody
+from schemas.commands import Intent
+from schemas.operation import Expect
+from schemas.states import Mode
+
+_KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
+_LATER: Final = ("supersedes", "resumes", "notify")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Asked:
+    """A create request as it came: the checked body and the caller's key."""
+
+    body: CreateBody
+    key: str | None
+
+
+def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
+    """Return the intent to record. Raises ProblemError with the field that is wrong."""
+    body = asked.body
+    mode = _mode(body)
+    if mode is Mode.ADOPT:
+        principal.require("operations:adopt")
+    elif asked.key is None:
+        raise ProblemError("idempotency_key_required", "send an Idempotency-Key header, new for every intent and the same on every retry")
+    _refuse_later(body)
+    endpoint = _endpoint(gate, principal, body)
+    action = _action(endpoint, body, mode)
+    expect = _expect(body)
+    request = _request(body)
+    deadlines, defaults = body.deadlines, endpoint.contract.deadlines
+    return Intent(
+        id=gate.world.new_id("op_"),
+        owner=principal.owner,
+        subject=principal.subject,
+        provider=endpoint.name,
+        action=action,
+        mode=mode,
+        origin=endpoint.origin,
+        contract_digest=endpoint.contract.digest,
+        idempotency_token=gate.world.new_token(),
+        trace_id=gate.world.new_id(""),
+        request_fingerprint=_fingerprint(endpoint, body, action, mode, expect),
+        create_seconds=(deadlines and deadlines.create_seconds) or defaults.create_seconds,
+        result_seconds=(deadlines and deadlines.result_seconds) or defaults.result_seconds,
+        cancel_seconds=(deadlines and deadlines.cancel_seconds) or defaults.cancel_seconds,
+        collect_seconds=(deadlines and deadlines.collect_seconds) or defaults.collect_seconds,
+        approval_seconds=body.approval.within_seconds if body.approval else 0,
+        approval_by=tuple(body.approval.by) if body.approval else (),
+        authorized_by=body.authorized_by,
+        idempotency_key=asked.key,
+        reference=body.reference,
+        remote_job_id=body.remote_job_id,
+        request=request,
+        metadata=body.metadata,
+        expect=expect,
+    )
+
+
+def idempotency_key(text: str | None) -> str | None:
+    """Return the key of an Idempotency-Key header. Raises 400 unless it is 1-255 visible ASCII characters."""
+    if text is not None and not _KEY.fullmatch(text):
+        raise ProblemError("invalid_idempotency_key", "1 to 255 visible ASCII characters, sent once")
+    return text
+
+
+def _mode(body: CreateBody) -> Mode:
+    if body.remote_job_id is not None:
+        if body.request is not None or body.create is not None:
+            raise fields.invalid(("remote_job_id", "goes without request and create: a job that exists is adopted, not created"))
+        return Mode.ADOPT
+    if body.request is None:
+        raise fields.invalid(("request", "give a request, or a remote_job_id to adopt"))
+    return Mode.EXTERNAL if body.create == "external" else Mode.SEND
+
+
+def _refuse_later(body: CreateBody) -> None:
+    for name in _LATER:
+        if getattr(body, name) is not None:
+            raise ProblemError("not_available", f"{name} comes with a later version", extra={"field": name})
+    for name in ("json_schema", "records"):
+        if body.expect is not None and getattr(body.expect, name) is not None:
+            raise ProblemError("not_available", f"expect.{name} comes with a later version", extra={"field": f"expect.{name}"})
+
+
+def _endpoint(gate: Gate, principal: Principal, body: CreateBody) -> Endpoint:
+    endpoint = gate.endpoints.get(body.provider)
+    if endpoint is None or not endpoint.serves(principal.owner):
+        raise ProblemError("unknown_provider", "ask the operator which providers this owner may use")
+    return endpoint
+
+
+def _action(endpoint: Endpoint, body: CreateBody, mode: Mode) -> str:
+    contract = endpoint.contract
+    if contract.status is None:
+        raise ProblemError("receive_only", "its contract has no status request: deliveries are recorded, operations cannot be")
+    if mode is Mode.SEND and contract.create is None:
+        raise ProblemError("receive_only", "its contract has no create: register the job with create: external or remote_job_id")
+    known = contract.create.action if contract.create else "create"
+    if body.action is not None and body.action != known:
+        raise fields.invalid(("action", f"this provider has {known}"))
+    return known
+
+
+def _expect(body: CreateBody) -> Expect:
+    if body.expect is None:
+        return Expect()
+    asked = body.expect
+    if asked.min_bytes is not None and asked.max_bytes is not None and asked.min_bytes > asked.max_bytes:
+        raise fields.invalid(("expect.min_bytes", "is more than max_bytes"))
+    return Expect(media_type=asked.media_type, max_bytes=asked.max_bytes, min_bytes=asked.min_bytes, sha256=asked.sha256)
+
+
+def _request(body: CreateBody) -> bytes | None:
+    if body.request is None:
+        return None
+    try:
+        return jsontext.canonical(body.request)
+    except jsontext.UnreadableJsonError as error:
+        raise fields.invalid(("request", str(error))) from None
+
+
+def _fingerprint(endpoint: Endpoint, body: CreateBody, action: str, mode: Mode, expect: Expect) -> str:
+    """Return the fingerprint of MISSION A1: what another request under the same key must equal."""
+    asked = {
+        "provider": endpoint.name,
+        "origin": endpoint.origin,
+        "action": action,
+        "mode": str(mode),
+        "request": body.request,
+        "expect": {"media_type": expect.media_type, "max_bytes": expect.max_bytes, "min_bytes": expect.min_bytes, "sha256": expect.sha256},
+    }
+    if mode is Mode.ADOPT:
+        asked["remote_job_id"] = body.remote_job_id
+    return jsontext.fingerprint(asked)
