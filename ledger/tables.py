@@ -146,6 +146,7 @@ operations = sa.Table(
     sa.Column("steady_reads", big, nullable=False),
     sa.Column("collect_tries", big, nullable=False),
     sa.Column("observation_digest", text),
+    sa.Column("observations", big, nullable=False),
     sa.Column("history_seq", big, nullable=False),
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
@@ -218,16 +219,6 @@ remote_jobs = sa.Table(
     sa.Column("operation", text),  # NULL: mentioned by a delivery, owned by nobody yet
     sa.Column("seen_at", big, nullable=False),
     sa.PrimaryKeyConstraint("provider", "remote_job_id"),
-)
-
-client_references = sa.Table(
-    "client_references",
-    metadata,
-    sa.Column("provider", text, nullable=False),
-    sa.Column("reference", text, nullable=False),  # what the create carries and deliveries echo: the operation id or its token
-    sa.Column("operation", text),
-    sa.Column("seen_at", big, nullable=False),
-    sa.PrimaryKeyConstraint("provider", "reference"),
 )
 
 deliveries = sa.Table(

@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from lifecycle import recovery
 from schemas.contract import Contract
 from schemas.operation import SECOND, Micros, Operation
-from schemas.states import CancelOutcome, Errand, State
+from schemas.states import ACTING, CancelOutcome, Errand, State
 
 FRESH_READ_SECONDS = 5
 """A destructive cancel is sent only this soon after a read that saw the job alive."""
@@ -42,6 +42,12 @@ def next_errand(op: Operation, contract: Contract, now: Micros) -> Errand | Slee
             return None
         case _:
             return _parked(op, contract, now)
+
+
+def acts(errand: Errand, contract: Contract) -> bool:
+    """Return whether the errand changes something at the provider, so that an attempt is committed before its bytes."""
+    one_shot = contract.result is not None and contract.result.one_shot
+    return errand in ACTING or (errand is Errand.COLLECT and one_shot)
 
 
 def _when(deadline: Micros | None, now: Micros) -> Errand | Sleep:

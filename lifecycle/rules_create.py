@@ -52,7 +52,12 @@ def rejected(case: Case) -> Decision:
     """The provider refused for good. After an ambiguous try only a replayed answer says so about that try too."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, CreateRejected)
+    if evidence.was_lost:
+        draft.work(unsure_creates=max(0, draft.op.unsure_creates - 1))
     op = draft.op
+    if op.open_attempt is not None:  # another worker's try is under way: its answer decides
+        draft.note(Cause.ATTEMPT, "create_refused_meanwhile", text=evidence.message)
+        return draft.done()
     definite = op.unsure_creates == 0 or (case.contract.recovery.replay_guaranteed and evidence.status not in _OURS_TO_MEND)
     if not definite:
         if op.state is State.CREATE_PENDING:  # sent again at a person's risk: the doubt about the earlier try remains
@@ -109,7 +114,7 @@ def not_found(case: Case) -> Decision:
     draft, contract = Draft(case), case.contract
     earliest = recovery.earliest_absence(draft.op, contract)
     draft.work(last_read_at=case.started_at, read_failures=0, last_read_error=None, verified_at=case.now)
-    if case.started_at < earliest:
+    if case.started_at < earliest or draft.op.open_attempt is not None:
         draft.due(max(earliest, case.now))
         return draft.done()
     draft.work(absences=draft.op.absences + 1)
@@ -191,6 +196,8 @@ def _doubt(draft: Draft, code: str, *, sent_before: int, text: str = "") -> None
 def _after_try(draft: Draft, *, retry_after: int | None = None) -> None:
     """Say what follows a create attempt that brought no job."""
     case, op = draft.case, draft.op
+    if op.open_attempt is not None:
+        return  # another worker's try is under way: nothing is concluded before its end
     if op.state is State.CREATE_UNKNOWN and op.unsure_creates == 0:
         conclude_absence(draft)
         return

@@ -1,6 +1,6 @@
 """Rules for hints, clocks without a read, attempts of both kinds, and contradictions of final states."""
 
-from lifecycle import rules_cancel, rules_create
+from lifecycle import rules_cancel, rules_create, rules_result
 from lifecycle.case import Case, Draft, refuse
 from lifecycle.rules_create import conclude_pending, lapsed_unknown, late
 from schemas.decision import Decision
@@ -66,6 +66,8 @@ def attempt_lost(case: Case) -> Decision:
             return rules_create.lost(case)
         case Errand.CANCEL if case.operation.state in {State.CANCEL_REQUESTED, State.CANCELLING}:
             return rules_cancel.lost(case)
+        case Errand.COLLECT if case.operation.state is State.RESULT_COLLECTING:
+            return rules_result.lost(case)
         case _:
             return late(case)
 
@@ -79,6 +81,8 @@ def not_sent(case: Case) -> Decision:
             return rules_create.not_sent(case)
         case Errand.CANCEL if case.operation.state is State.CANCEL_REQUESTED:
             return rules_cancel.not_sent(case)
+        case Errand.COLLECT if case.operation.state is State.RESULT_COLLECTING:
+            return rules_result.not_sent(case)
         case _:
             return late(case)
 

@@ -5,7 +5,7 @@ from typing import Any
 from lifecycle import schedule
 from lifecycle.case import Case, Draft
 from schemas.decision import Decision, KeepFiles
-from schemas.evidence import Collected, CollectFailed, ResultGone, ResultInvalid, StoredFile
+from schemas.evidence import Collected, CollectFailed, NotSent, ResultGone, ResultInvalid, StoredFile
 from schemas.states import Cause, Reading, State
 
 
@@ -37,12 +37,36 @@ def failed(case: Case) -> Decision:
     """The transfer failed for now."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, CollectFailed)
-    op = draft.op
+    op, result = draft.op, case.contract.result
     draft.work(collect_tries=op.collect_tries + 1, last_read_error=evidence.error[:200], last_read_at=case.started_at)
+    if result is not None and result.one_shot:
+        # The reading may have consumed it: a second one would find nothing, or worse, something else (F4).
+        give_up(draft, "one_shot_interrupted", evidence.error)
+        return draft.done()
     if schedule.overdue(op, case.started_at):
         give_up(draft, "collect_deadline", evidence.error)
         return draft.done()
     draft.due(schedule.after_failure(op, case.contract, case.now, case.chance, failures=op.collect_tries, retry_after=evidence.retry_after))
+    return draft.done()
+
+
+def not_sent(case: Case) -> Decision:
+    """A one-shot collection whose request surely did not leave: nothing is consumed, it is tried again."""
+    evidence, draft = case.evidence, Draft(case)
+    assert isinstance(evidence, NotSent)
+    op = draft.op
+    draft.work(collect_tries=op.collect_tries + 1, last_read_error=evidence.error[:200])
+    if schedule.overdue(op, case.started_at):
+        give_up(draft, "collect_deadline", evidence.error)
+        return draft.done()
+    draft.due(schedule.after_failure(op, case.contract, case.now, case.chance, failures=op.collect_tries, retry_after=evidence.retry_after))
+    return draft.done()
+
+
+def lost(case: Case) -> Decision:
+    """Somebody else's open one-shot collection: the result may be consumed, and is not there (F4)."""
+    draft = Draft(case)
+    give_up(draft, "one_shot_lost", "A worker was lost while it fetched a result that can be fetched once only.")
     return draft.done()
 
 

@@ -149,6 +149,7 @@ class CreateRejected:
     code: str
     message: str = ""
     status: int = 0  # the HTTP status of the refusal: 401 and 403 speak of us, not of an earlier try
+    was_lost: bool = False  # as in NotSent
 
 
 # --- results

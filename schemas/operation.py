@@ -118,6 +118,7 @@ class Operation:
     steady_reads: int = 0  # answered reads in a row that changed nothing: the back-off
     collect_tries: int = 0
     observation_digest: str | None = None
+    observations: int = 0  # number of the latest observation
     history_seq: int = 0
     history_hash: bytes = b""
     verdict_seq: int | None = None

@@ -91,7 +91,7 @@ class Errand(StrEnum):
 
 
 ACTING = frozenset({Errand.CREATE, Errand.CANCEL})
-"""Errands that change something at the provider: an attempt is committed before their first byte."""
+"""Errands that change something at the provider; a one-shot collection does too (lifecycle/errands.py, acts)."""
 
 
 class Cause(StrEnum):

@@ -76,13 +76,6 @@ def _tables() -> None:
     sa.Column('sealed', sa.LargeBinary(), nullable=False),
     sa.PrimaryKeyConstraint('id', name=op.f('pk_canaries'))
     )
-    op.create_table('client_references',
-    sa.Column('provider', sa.Text(), nullable=False),
-    sa.Column('reference', sa.Text(), nullable=False),
-    sa.Column('operation', sa.Text(), nullable=True),
-    sa.Column('seen_at', sa.BigInteger(), nullable=False),
-    sa.PrimaryKeyConstraint('provider', 'reference', name=op.f('pk_client_references'))
-    )
     op.create_table('deliveries',
     sa.Column('id', sa.Text(), nullable=False),
     sa.Column('provider', sa.Text(), nullable=False),
@@ -293,6 +286,7 @@ def _tables() -> None:
     sa.Column('steady_reads', sa.BigInteger(), nullable=False),
     sa.Column('collect_tries', sa.BigInteger(), nullable=False),
     sa.Column('observation_digest', sa.Text(), nullable=True),
+    sa.Column('observations', sa.BigInteger(), nullable=False),
     sa.Column('history_seq', sa.BigInteger(), nullable=False),
     sa.Column('history_hash', sa.LargeBinary(), nullable=False),
     sa.Column('verdict_seq', sa.BigInteger(), nullable=True),

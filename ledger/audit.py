@@ -1,0 +1,118 @@
+"""Audits: the self-audit that must report 0, and the verification of chain and fold (MISSION C2, D4, D5)."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import sqlalchemy as sa
+
+from ledger.history import fold_rows, link, text_hash
+from ledger.rows import from_row, history_text_row
+from ledger.tables import deliveries, history, history_texts, operations
+from ledger.transaction import View
+from schemas.operation import FOLDED, SECOND, Micros, Operation
+from schemas.states import ACTIVE, FINAL, PARKED, State
+
+STUCK_SECONDS = 300
+_PAGE = 200
+
+
+def self_audit(view: View, now: Micros) -> dict[str, int]:
+    """Return counts of what must not be. Every value must be 0 (C2, C8)."""
+    late = now - STUCK_SECONDS * SECOND
+    active, parked = _words(ACTIVE), _words(PARKED)
+    checks = {
+        "active_without_due": operations.c.state.in_(active) & operations.c.due_at.is_(None),
+        "active_overdue": operations.c.state.in_(active) & (operations.c.due_at < late),
+        "waiting_without_question": (operations.c.state == str(State.AWAITING_APPROVAL)) & operations.c.question_id.is_(None),
+        "parked_without_question": operations.c.state.in_(parked) & operations.c.question_id.is_(None),
+        "final_without_verdict": operations.c.state.in_(_words(FINAL)) & operations.c.verdict_seq.is_(None),
+        "final_with_due": operations.c.state.in_(_words(FINAL)) & operations.c.due_at.is_not(None) & operations.c.watch_until.is_(None),
+        "open_attempt_without_lease": operations.c.open_attempt.is_not(None)
+        & operations.c.lease_until.is_(None)
+        & operations.c.due_at.is_(None),
+    }  # fmt: skip
+    counts = {name: _count(view, operations, condition) for name, condition in checks.items()}
+    unprocessed = (deliveries.c.status == "received") & (deliveries.c.received_at < late)
+    counts["receipts_unprocessed"] = _count(view, deliveries, unprocessed)
+    return counts
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Fault:
+    """One row that does not verify."""
+
+    operation: str
+    seq: int
+    fault: str
+
+
+def verify(view: View) -> Iterator[Fault | int]:
+    """Walk every operation in id order; yield faults, and after each page the number of operations done so far."""
+    after, done = "", 0
+    while True:
+        rows = view.connection.execute(sa.select(operations).where(operations.c.id > after).order_by(operations.c.id).limit(_PAGE)).all()
+        if not rows:
+            yield from _strangers(view)
+            return
+        for row in rows:
+            yield from verify_operation(view, from_row(row, view.vault))
+        after, done = rows[-1].id, done + len(rows)
+        yield done
+
+
+def verify_operation(view: View, operation: Operation) -> Iterator[Fault]:
+    """Verify one operation: no gap, every link, every text, the head, and the fold against the record."""
+    query = sa.select(history).where(history.c.operation == operation.id).order_by(history.c.seq)
+    rows: list[dict[str, Any]] = [row._asdict() for row in view.connection.execute(query)]
+    head, state = b"", ""
+    for expected, row in enumerate(rows, start=1):
+        if row["seq"] != expected:
+            yield Fault(operation=operation.id, seq=expected, fault="missing row")
+            return
+        if row["prev_hash"] != head or link(row, head) != row["hash"]:
+            yield Fault(operation=operation.id, seq=expected, fault="changed row")
+            return
+        if row["from_state"] != state:
+            yield Fault(operation=operation.id, seq=expected, fault="does not follow the row before it")
+        head, state = row["hash"], row["to_state"]
+    if len(rows) != operation.history_seq or head != operation.history_hash:
+        yield Fault(operation=operation.id, seq=len(rows), fault="history ends before the record's head")
+        return
+    yield from _texts(view, operation, {row["seq"]: row for row in rows})
+    folded = fold_rows(rows)
+    for name in FOLDED:
+        value = getattr(operation, name)
+        default = False if name == "unverified" else None
+        expected_value = folded.get(name, default)
+        if expected_value != (str(value) if isinstance(value, str) else value):
+            yield Fault(operation=operation.id, seq=operation.history_seq, fault=f"the record's {name} is not what its history says")
+
+
+def _texts(view: View, operation: Operation, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Fault]:
+    query = sa.select(history_texts).where(history_texts.c.operation == operation.id)
+    for words in view.connection.execute(query).mappings():
+        row = rows.get(words["seq"])
+        plain = view.vault.unseal("history_texts", "text", history_text_row(operation.id, words["seq"]), words["text"]).decode()
+        if row is None or row["text_hash"] != text_hash(words["salt"], plain):
+            yield Fault(operation=operation.id, seq=words["seq"], fault="changed text")
+
+
+def _strangers(view: View) -> Iterator[Fault]:
+    """Find history whose operation is gone."""
+    query = (
+        sa.select(history.c.operation, sa.func.min(history.c.seq))
+        .where(~sa.exists().where(operations.c.id == history.c.operation))
+        .group_by(history.c.operation)
+        .limit(_PAGE)
+    )
+    for operation, seq in view.connection.execute(query):
+        yield Fault(operation=operation, seq=seq, fault="history without its record")
+
+
+def _count(view: View, table: sa.Table, condition: sa.ColumnElement[bool]) -> int:
+    return int(view.connection.execute(sa.select(sa.func.count()).select_from(table).where(condition)).scalar_one())
+
+
+def _words(states: frozenset[State]) -> list[str]:
+    return sorted(str(state) for state in states)

@@ -1,0 +1,122 @@
+"""Sweeps: what was left behind is found and driven on; bounded, by key, and one bad row blocks nothing (MISSION C7, B6)."""
+
+from collections import Counter
+
+import sqlalchemy as sa
+
+from ledger.fold import Fold
+from ledger.jobs import lock_jobs
+from ledger.tables import deliveries, operations
+from ledger.transaction import Transaction
+from schemas.commands import Sweep, Swept
+from schemas.evidence import Hinted
+from schemas.operation import SECOND
+from schemas.states import ACTIVE
+
+RECEIPT_SECONDS = 30
+"""A receipt that is still unprocessed after this is finished by the sweep (B036)."""
+ORPHAN_SECONDS = 60
+"""An orphan is looked at again after this; past the provider's retry horizon it is `unclaimed`."""
+_DEFAULT_STALE_SECONDS = 3_600
+
+
+def sweep(tx: Transaction, commands: list[Sweep]) -> list[Swept]:
+    """Run one bounded sweep for each command."""
+    return [_sweep(tx, command) for command in commands]
+
+
+def _sweep(tx: Transaction, command: Sweep) -> Swept:
+    counts: Counter[str] = Counter()
+    _receipts(tx, command, counts)
+    _unclaimed(tx, command, counts)
+    _silent(tx, command, counts)
+    return Swept(counts=dict(counts))
+
+
+def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Match what waits: receipts never processed, and orphans whose job is known by now."""
+    query = (
+        sa.select(deliveries)
+        .where(
+            (deliveries.c.status == "received") & (deliveries.c.received_at <= command.now - RECEIPT_SECONDS * SECOND)
+            | (deliveries.c.status == "orphan") & (deliveries.c.received_at <= command.now - ORPHAN_SECONDS * SECOND)
+        )
+        .where(deliveries.c.provider.in_(sorted(tx.contracts)))
+        .order_by(deliveries.c.received_at)
+        .limit(command.limit)
+    )
+    rows = tx.connection.execute(query).all()
+    if not rows:
+        return
+    owners = lock_jobs(tx, [(row.provider, row.remote_job_id) for row in rows if row.remote_job_id], command.now)
+    matches = {row.id: owner for row in rows if (owner := owners.get((row.provider, row.remote_job_id))) is not None}
+    _match_references(tx, [row for row in rows if row.id not in matches], matches)
+    fold = Fold(tx, command.now)
+    fold.lock(matches.values())
+    for row in rows:
+        operation = matches.get(row.id)
+        if operation is None:
+            status = "orphan" if row.remote_job_id or row.client_reference else "ignored"
+        else:
+            fold.judge(
+                operation,
+                Hinted(delivery_id=row.id, event_type=row.event_type, claimed_state=row.claimed_state, note="swept"),
+                actor="sweep",
+                chance=command.chance,
+                cause_id=row.id,
+            )
+            status = "applied"
+        if status != row.status or operation is not None:
+            tx.connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(status=status, operation=operation))
+            counts[f"receipts_{status}"] += 1
+    fold.flush()
+
+
+def _match_references(tx: Transaction, rows: list[sa.Row[tuple[object, ...]]], matches: dict[str, str]) -> None:
+    for row in rows:
+        if not row.client_reference:
+            continue
+        found = tx.connection.execute(
+            sa.select(operations.c.id).where(
+                (operations.c.id == row.client_reference) | (operations.c.idempotency_token == row.client_reference),
+                operations.c.provider == row.provider,
+            )
+        ).one_or_none()
+        if found is not None:
+            matches[row.id] = found.id
+
+
+def _unclaimed(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Set orphans aside that nobody claimed within the provider's retry horizon; they still attach when a job turns up."""
+    for provider, contract in sorted(tx.contracts.items()):
+        limit = command.now - max(contract.retry.horizon_seconds, 2 * ORPHAN_SECONDS) * SECOND
+        picked = (
+            sa.select(deliveries.c.id)
+            .where(deliveries.c.provider == provider, deliveries.c.status == "orphan", deliveries.c.received_at <= limit)
+            .order_by(deliveries.c.received_at)
+            .limit(command.limit)
+        )
+        result = tx.connection.execute(sa.update(deliveries).where(deliveries.c.id.in_(picked)).values(status="unclaimed"))
+        counts["unclaimed"] += result.rowcount
+
+
+def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Make operations due whose next check lies past the longest silence that their contract allows (C7)."""
+    for provider, contract in sorted(tx.contracts.items()):
+        stale = contract.status.stale_seconds if contract.status is not None else _DEFAULT_STALE_SECONDS
+        bound = command.now + stale * SECOND
+        picked = (
+            sa.select(operations.c.id)
+            .where(
+                operations.c.provider == provider,
+                operations.c.due_at > bound,
+                operations.c.state.in_(sorted(str(state) for state in ACTIVE)),
+                operations.c.remote_job_id.is_not(None),
+                operations.c.lease_until.is_(None),
+            )
+            .limit(command.limit)
+        )
+        result = tx.connection.execute(
+            sa.update(operations).where(operations.c.id.in_(picked)).values(due_at=command.now, revision=operations.c.revision + 1)
+        )
+        counts["silent"] += result.rowcount
