@@ -126,7 +126,7 @@ class Writer:
 
     @property
     def sha256(self) -> str:
-        """Return the SHA-256 (hex) of everything that reached the file: final once committed."""
+        """Return the SHA-256 (hex) of everything that reached the file: of the whole once sealed or committed."""
         return self._digest.hexdigest()
 
     async def write(self, chunk: bytes) -> None:
@@ -137,6 +137,10 @@ class Writer:
         self.bytes += len(chunk)
         if self._pending_bytes >= _FLUSH_BYTES:
             await _finish(self._flush)
+
+    async def seal(self) -> None:
+        """Bring everything written so far into the file, so that `sha256` is of the whole. Raises StoreFullError."""
+        await _finish(self._flush)
 
     async def commit(self) -> None:
         """Make the file durable under its id: flush, fsync, rename, fsync of the directory. Raises StoreFullError."""
