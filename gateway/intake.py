@@ -77,8 +77,8 @@ def idempotency_key(text: str | None) -> str | None:
 
 def _mode(body: CreateBody) -> Mode:
     if body.remote_job_id is not None:
-        if body.request is not None or body.create is not None:
-            raise fields.invalid(("remote_job_id", "goes without request and create: a job that exists is adopted, not created"))
+        if body.request is not None or body.create is not None or body.approval is not None:
+            raise fields.invalid(("remote_job_id", "goes without request, create and approval: a job that exists is adopted, not created"))
         return Mode.ADOPT
     if body.request is None:
         raise fields.invalid(("request", "give a request, or a remote_job_id to adopt"))

@@ -9,17 +9,34 @@ from gateway import cursors, fields, intake, view
 from gateway.call import Answer, Call
 from gateway.problems import ProblemError
 from ledger import queries
-from lifecycle.public import settled
+from lifecycle.public import public_status, settled
 from schemas.api import CreateBody
 from schemas.commands import Register
 from schemas.operation import Micros, Operation
-from schemas.states import FINAL, PublicStatus, State
+from schemas.states import FINAL, PARKED, PublicStatus, State
 
 _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?=$|[,;])", re.IGNORECASE)
 W = TypeVar("W", PublicStatus, State)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+_ROUNDS: Final = 5
 _FALLBACK_SECONDS: Final = 5.0  # a change in another process whose wake-up got lost is seen after this
+
+SHOWN_IN: Final[dict[PublicStatus, frozenset[State]]] = {
+    PublicStatus.AWAITING_APPROVAL: frozenset({State.AWAITING_APPROVAL}),
+    PublicStatus.QUEUED: frozenset({State.CREATE_PENDING, State.ACCEPTED, State.OBSERVING}),
+    PublicStatus.UNCONFIRMED: frozenset({State.CREATE_PENDING, State.AWAITING_OUTCOME, State.CREATE_UNKNOWN}),
+    PublicStatus.RUNNING: frozenset({State.ACCEPTED, State.OBSERVING, State.RESULT_COLLECTING}),
+    PublicStatus.CANCELLING: frozenset(
+        {State.CREATE_PENDING, State.AWAITING_OUTCOME, State.CREATE_UNKNOWN, State.CANCEL_REQUESTED, State.CANCELLING}
+    ),
+    PublicStatus.ATTENTION: PARKED,
+    PublicStatus.SUCCEEDED: frozenset({State.SUCCEEDED}),
+    PublicStatus.FAILED: frozenset({State.FAILED}),
+    PublicStatus.CANCELLED: frozenset({State.CANCELLED, State.WITHDRAWN}),
+    PublicStatus.ABANDONED: frozenset({State.ABANDONED}),
+}
+"""Public status -> the states in which it can be shown: what the listing asks the record for."""
 
 
 def not_found() -> ProblemError:
@@ -131,10 +148,13 @@ async def find(call: Call) -> Answer:
     )
     cursor, limit = asked.pop("cursor", None), cursors.limit(asked.pop("limit", None))
     bound = cursors.bind("operations", call.principal.owner, asked)
-    wanted = queries.Filter(
+    status, state = _word(PublicStatus, "status", asked.get("status")), _word(State, "state", asked.get("state"))
+    states = None if state is None else frozenset({state})
+    if status is not None:
+        states = SHOWN_IN[status] if states is None else states & SHOWN_IN[status]
+    wanted = queries.OperationFilter(
         owner=call.principal.owner,
-        status=_word(PublicStatus, "status", asked.get("status")),
-        state=_word(State, "state", asked.get("state")),
+        states=states,
         provider=asked.get("provider"),
         reference=asked.get("reference"),
         idempotency_key=asked.get("idempotency_key"),
@@ -142,10 +162,31 @@ async def find(call: Call) -> Answer:
         created_after=_time("created_after", asked.get("created_after")),
         created_before=_time("created_before", asked.get("created_before")),
     )
-    page = await call.gate.ledger.read(queries.operations, wanted, cursors.read(bound, cursor, (int, str)), limit + 1)
-    shown = page[:limit]
-    following = cursors.write(bound, (shown[-1].created_at, shown[-1].id)) if len(page) > limit else None
+    shown, place = await _page(call, wanted, status, limit, cursors.read(bound, cursor, (int, str)))
+    following = None if place is None else cursors.write(bound, place)
     return Answer(content={"operations": [view.operation(op) for op in shown], "next_cursor": following})
+
+
+async def _page(
+    call: Call, wanted: queries.OperationFilter, status: PublicStatus | None, limit: int, after: tuple[int, str] | None
+) -> tuple[list[Operation], tuple[int, str] | None]:
+    """Return up to `limit` operations and the place to go on from, None at the end.
+
+    The public status is a function of more than the state, so rows that show another one are passed over here; after
+    a few rounds the page is given as short as it is.
+    """
+    shown: list[Operation] = []
+    for _ in range(_ROUNDS):
+        found = await call.gate.ledger.read(queries.operations, wanted, limit + 1, after)
+        for op in found[:limit]:
+            after = (op.created_at, op.id)
+            if status is None or public_status(op) == status:
+                shown.append(op)
+                if len(shown) == limit:
+                    return shown, after if op is not found[-1] else None
+        if len(found) <= limit:
+            return shown, None
+    return shown, after
 
 
 async def history(call: Call) -> Answer:
@@ -155,7 +196,7 @@ async def history(call: Call) -> Answer:
     limit = cursors.limit(asked.get("limit"), default=100, most=500)
     bound = cursors.bind("history", op.id)
     after = cursors.read(bound, asked.get("cursor"), (int,))
-    rows = await call.gate.ledger.read(queries.history, op.id, op.owner, after[0] if after else 0, limit + 1)
+    rows = await call.gate.ledger.read(queries.history, op.id, after[0] if after else 0, limit + 1)
     shown = rows[:limit]
     following = cursors.write(bound, (shown[-1]["seq"],)) if len(rows) > limit else None
     return Answer(content={"operation": op.id, "history": [view.history_row(row) for row in shown], "next_cursor": following})

@@ -149,7 +149,6 @@ def _links(op: Operation) -> dict[str, str]:
 
 def history_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return the JSON object of one history row."""
-    hashed = row["hash"]
     return {
         "seq": row["seq"],
         "at": time_text(row["at"]),
@@ -159,7 +158,8 @@ def history_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "cause": row["cause"],
         "cause_id": row["cause_id"],
         "code": row["code"],
-        "text": row.get("text"),
+        "text": row["text"],
+        "erased": row["erased"],
         "changes": dict(row["changes"]),
-        "hash": hashed.hex() if isinstance(hashed, bytes) else hashed,
+        "hash": row["hash"].hex(),
     }

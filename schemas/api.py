@@ -248,6 +248,7 @@ class HistoryRowView(Shown):
     cause_id: str
     code: str
     text: str | None
+    erased: bool = Field(description="there was a text, and it has been erased; the chain still verifies")
     changes: dict[str, Any]
     hash: str
 
