@@ -67,10 +67,7 @@ async def force(request: Request) -> Response:
     job = provider.jobs.get(request.path_params["job_id"])
     if job is None:
         return failure(404, "not_found", _NO_SUCH_JOB)
-    wanted = (await document(request)).get("phase")
-    if wanted not in {phase.value for phase in Phase}:
-        return failure(400, "invalid_phase", f"`phase` must be one of {', '.join(Phase)}")
-    force_phase(provider, job, Phase(wanted))
+    force_phase(provider, job, _phase((await document(request)).get("phase")))
     return JSONResponse(_row(provider, job))
 
 
@@ -82,6 +79,13 @@ def force_phase(provider: Provider, job: Job, phase: Phase) -> None:
         provider.callbacks.watch_end(job)
 
 
+def _phase(value: Any) -> Phase:
+    """Return the phase of that name. Raises RefusalError (400)."""
+    if not isinstance(value, str) or value not in list(Phase):
+        raise RefusalError(400, "invalid_phase", f"`phase` must be one of {', '.join(Phase)}")
+    return Phase(value)
+
+
 async def deliver(request: Request) -> Response:
     """POST /_simulator/deliver/{id} {"phase": …}: send a callback now, true or (with `phase`) not; answers when it was tried."""
     provider: Provider = request.app.state.provider
@@ -89,10 +93,7 @@ async def deliver(request: Request) -> Response:
     if job is None:
         return failure(404, "not_found", _NO_SUCH_JOB)
     body = await document(request) if await request.body() else {}
-    claimed = body.get("phase", job.phase(provider.clock.now()))
-    if claimed not in {phase.value for phase in Phase}:
-        return failure(400, "invalid_phase", f"`phase` must be one of {', '.join(Phase)}")
-    event = provider.callbacks.event(job, Phase(claimed))
+    event = provider.callbacks.event(job, _phase(body.get("phase", job.phase(provider.clock.now()))))
     await provider.callbacks.deliver(event)
     tried = [dataclasses.asdict(entry) for entry in provider.journal.deliveries(job.id) if entry.event_id == event.id]
     return JSONResponse({"deliveries": tried})

@@ -25,7 +25,7 @@ _ADMIN = "/_simulator/"
 ROUTES = (
     Route("/v1/reports", reports.post_report, methods=["POST"]),
     Route("/v1/reports", reports.list_reports, methods=["GET"]),
-    Route("/v1/reports/{job_id}", reports.get_report, methods=["GET"], name="report"),
+    Route("/v1/reports/{job_id}", reports.get_report, methods=["GET"]),
     Route("/v1/reports/{job_id}/cancel", reports.cancel_report, methods=["POST"]),
     Route("/v1/reports/{job_id}/result", reports.get_result, methods=["GET"]),
     Route("/v1/batches", batches.post_batch, methods=["POST"]),

@@ -26,7 +26,8 @@ _NO_SUCH_BATCH = "no such batch"
 def order(body: Mapping[str, Any]) -> BatchOrder:
     """Return the order in a create body. Raises RefusalError (400)."""
     metadata = _metadata(body.get("metadata"))
-    match body.get("input"):
+    wanted: Any = body.get("input")
+    match wanted:
         case list() as items if 0 < len(items) <= MAX_ITEMS:
             named = [_item(item) for item in items]
             ids = tuple(name for name, _ in named if isinstance(name, str) and 0 < len(name) <= _MAX_TEXT)

@@ -112,10 +112,10 @@ class Callbacks:
             self._note(event, "lost")
             return
         copies = int(event.job.faults.get("duplicate_callbacks", 0))
-        await asyncio.gather(self._try(event, "original", 0), *(self._try(event, "copy", None) for _ in range(copies)))
         if copies:
             due = self._provider.clock.now() + int(self._provider.options.late_copy_seconds * SECOND)
             self._at(due, event.job, lambda: self._try(event, "late_copy", None))
+        await asyncio.gather(self._try(event, "original", 0), *(self._try(event, "copy", None) for _ in range(copies)))
 
     async def _try(self, event: Event, note: str, retry: int | None) -> None:
         """Send once; `retry` numbers the pauses of the options, None means that a refusal is final."""

@@ -2,6 +2,7 @@
 
 import asyncio
 import hashlib
+import re
 from collections.abc import AsyncIterator, Iterator, Mapping
 from typing import Any
 
@@ -20,6 +21,7 @@ _HEAD = b"row,reference,value\n"
 _CHUNK_ROWS = 2_000
 _ROW_BYTES = 8 + 1 + 12 + 1 + 6 + 1  # fixed, so that the size is known before the first byte
 _MAX_TEXT = 500
+_HOST = re.compile(r"[A-Za-z0-9.:\[\]_-]{1,255}")
 _NO_SUCH_REPORT = "no such report"
 _WRONG_SHA256 = hashlib.sha256(b"another result").hexdigest()
 
@@ -54,7 +56,7 @@ def show(provider: Provider, request: Request, job: Job) -> dict[str, Any]:
     now = provider.clock.now()
     phase = job.phase(now)
     report = _order_of(job)
-    url = str(request.url_for("report", job_id=job.id))
+    url = f"{_base(request)}/v1/reports/{job.id}"
     result = None
     if phase is Phase.SUCCEEDED:
         digest(job)
@@ -72,6 +74,12 @@ def show(provider: Provider, request: Request, job: Job) -> dict[str, Any]:
         "error": {"code": code, "message": message} if code else None,
         "result": result,
     }
+
+
+def _base(request: Request) -> str:
+    """Return the address under which the caller knows us, or an empty text when its Host header is none."""
+    host = request.headers.get("host", "")
+    return f"{request.scope['scheme']}://{host}" if _HOST.fullmatch(host) else ""
 
 
 def _created(provider: Provider, request: Request, job: Job) -> dict[str, Any]:

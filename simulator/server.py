@@ -2,12 +2,14 @@
 
 import asyncio
 import contextlib
+import signal
 import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
 from typing import Any, Self
 
 import uvicorn
+from starlette.applications import Starlette
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from schemas.world import World
@@ -41,28 +43,28 @@ class _Guest(uvicorn.Server):
         yield
 
 
-def _config(app: Any, **more: Any) -> uvicorn.Config:
+def _config(app: Starlette) -> uvicorn.Config:
     return uvicorn.Config(
         app,
         http=CuttingProtocol,
         ws="none",
         lifespan="on",
+        log_level="critical",
         access_log=False,
         server_header=False,
         proxy_headers=False,
         timeout_graceful_shutdown=_STOP_SECONDS,
-        **more,
     )
 
 
 class Simulator:
-    """A running simulator on a free port of 127.0.0.1: `async with Simulator(options, world) as sim: sim.base_url`."""
+    """A running simulator, on a free port of 127.0.0.1 if none is given: `async with Simulator(options, world) as sim: sim.base_url`."""
 
-    def __init__(self, options: SimulatorOptions, world: World, *, port: int = 0) -> None:
+    def __init__(self, options: SimulatorOptions, world: World, *, host: str = "127.0.0.1", port: int = 0) -> None:
         self._app = create_app(options, world)
         self.provider = provider_of(self._app)
-        self._port = port
-        self._server = _Guest(_config(self._app, log_level="critical"))
+        self._host, self._port = host, port
+        self._server = _Guest(_config(self._app))
         self._serving: asyncio.Task[None] | None = None
         self.base_url = ""
 
@@ -71,12 +73,12 @@ class Simulator:
         listener = socket.socket()
         try:
             listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-            listener.bind(("127.0.0.1", self._port))
+            listener.bind((self._host, self._port))
             listener.listen(_BACKLOG)
         except OSError:
             listener.close()
             raise
-        self.base_url = f"http://127.0.0.1:{listener.getsockname()[1]}"
+        self.base_url = f"http://{self._host}:{listener.getsockname()[1]}"
         self._serving = asyncio.create_task(self._server.serve(sockets=[listener]))
         ready = asyncio.create_task(self.provider.ready.wait())
         await asyncio.wait({self._serving, ready}, return_when=asyncio.FIRST_COMPLETED)
@@ -130,7 +132,27 @@ class Simulator:
         await self.provider.callbacks.deliver(self.provider.callbacks.event(self.provider.jobs[job_id], claimed))
 
 
-def run(options: SimulatorOptions, world: World, *, host: str = "127.0.0.1", port: int = 8100) -> None:
-    """Serve until SIGINT or SIGTERM. Raises FaultError for options that name unknown faults, SystemExit when the port is taken."""
-    app = create_app(options, world)
-    uvicorn.Server(_config(app, host=host, port=port, log_level="warning")).run()
+def run(
+    options: SimulatorOptions,
+    world: World,
+    *,
+    host: str = "127.0.0.1",
+    port: int = 8100,
+    announce: Callable[[str], None] | None = None,
+) -> None:
+    """Serve until SIGINT or SIGTERM, and return then; `announce` is told the address once it listens.
+
+    Raises FaultError for options that name unknown faults, OSError when the port is taken.
+    """
+    asyncio.run(_serve(options, world, host, port, announce))
+
+
+async def _serve(options: SimulatorOptions, world: World, host: str, port: int, announce: Callable[[str], None] | None) -> None:
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        loop.add_signal_handler(number, stop.set)
+    async with Simulator(options, world, host=host, port=port) as simulator:
+        if announce is not None:
+            announce(simulator.base_url)
+        await stop.wait()
