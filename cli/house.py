@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
     from artifacts.store import Store
     from gateway.gate import Endpoint, Endpoints, Gate
+    from reconciler.clockwork import Clockwork
 
 CHUNK_BYTES: Final = 262_144  # of a stored result on its way to a caller
 _log = structlog.get_logger("house")
@@ -168,3 +169,58 @@ def credentials(settings: Settings) -> Callable[[str], str | None]:
         return None if reference is None else resolve(reference).decode("utf-8", "replace")
 
     return credential
+
+
+def clockwork(house: House) -> "Clockwork":
+    """Return the reconciler of this process, not started yet."""
+    from ledger.audit import self_audit
+    from reconciler.clockwork import Clockwork
+    from reconciler.desk import Account
+    from reconciler.errands import Performer
+    from reconciler.leases import Leases
+    from reconciler.pace import Pace
+    from reconciler.transport import Transport
+
+    settings, world, contracts = house.settings, house.world, house.contracts
+    worker = worker_name()
+    room = store(settings)
+    accounts = {
+        name: Account(
+            settings=provider,
+            contract=contracts[name],
+            transport=Transport(world, concurrency=contracts[name].limits.concurrency),
+        )
+        for name, provider in settings.providers.items()
+    }
+    pace = Pace({name: contract.limits for name, contract in contracts.items()}, now=world.monotonic())
+    leases = Leases(house.ledger, world, lease_seconds=settings.clockwork.lease_seconds)
+
+    async def audit() -> Mapping[str, int]:
+        counts = await house.ledger.read(self_audit, world.now())
+        found = {name: count for name, count in counts.items() if count}
+        if found:
+            _log.warning("house.audit_found", **found)
+        return found
+
+    performer = Performer(
+        world=world,
+        store=room,
+        pace=pace,
+        accounts=accounts,
+        leases=leases,
+        credential=credentials(settings),
+        public_url=settings.public_url,
+        actor=f"reconciler:{worker}",
+    )
+    return Clockwork(
+        record=house.ledger,
+        world=world,
+        performer=performer,
+        leases=leases,
+        pace=pace,
+        accounts=accounts,
+        store=room,
+        settings=settings.clockwork,
+        worker=worker,
+        audit=audit,
+    )

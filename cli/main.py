@@ -12,10 +12,14 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.failure import Failure, describe
+from cli.commands import audit, contracts, database, keys, operations, providers
+from cli.commands.doctor import doctor
+from cli.commands.serve import reconcile, serve, web
+from cli.commands.simulate import simulate
+from cli.commands.verify import verify
+from cli.failure import FAILED, WRONG_USAGE, Failure, describe
+from cli.opening import Frame
 
-FAILED: Final = 1
-WRONG_USAGE: Final = 2
 INTERRUPTED: Final = 130  # 128 + SIGINT, as shells have it
 
 app = typer.Typer(
@@ -43,6 +47,12 @@ def gateway(
     """Take the options that stand before the command."""
 
 
+for command in (serve, web, reconcile, simulate, verify, doctor):
+    app.command()(command)
+for noun in (keys, operations, providers, contracts, audit, database):
+    app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])
+
+
 def main() -> None:
     """Run the command line of this process and end it with the exit code."""
     # A value with bytes that are not text must not break an error message.
@@ -56,7 +66,7 @@ def run(arguments: Sequence[str]) -> int:
     """Run the command in `arguments` and return its exit code. Nothing but SystemExit by a signal gets out."""
     given, debug = _take_debug(arguments)
     try:
-        outcome = app(args=given or ["--help"], prog_name="gateway", standalone_mode=False)
+        outcome = app(args=given or ["--help"], prog_name="gateway", standalone_mode=False, obj=Frame(debug=debug))
         return (outcome if isinstance(outcome, int) else 0) if given else WRONG_USAGE
     except BrokenPipeError:
         # Whoever read our output has gone (`| head`); the interpreter must not complain about it while ending.

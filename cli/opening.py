@@ -16,7 +16,9 @@ if TYPE_CHECKING:
     from cli.configuration import Configuration
     from cli.house import House
 
-Config = Annotated[str | None, typer.Option("--config", metavar="FILE", help="Configuration file (else $GATEWAY_CONFIG, else ./gateway.toml).")]
+Config = Annotated[
+    str | None, typer.Option("--config", metavar="FILE", help="Configuration file (else $GATEWAY_CONFIG, else ./gateway.toml).")
+]
 DatabaseUrl = Annotated[str | None, typer.Option("--database-url", metavar="URL", help="sqlite:///PATH or postgresql://USER@HOST/NAME.")]
 Who = Annotated[str | None, typer.Option("--as", metavar="NAME", help="Who acts, for the history; else the login name.")]
 
@@ -28,14 +30,19 @@ class Frame:
     debug: bool = False
 
 
-def configuration(config: str | None = None, database_url: str | None = None, **options: Any) -> "Configuration":
-    """Return the configuration of this process, and send warnings to stderr. Raises ConfigurationError."""
+def read(config: str | None = None, database_url: str | None = None, **options: Any) -> "Configuration":
+    """Return the configuration of this process. Raises ConfigurationError."""
     from cli.configuration import load
+
+    return load(file=config, environment=os.environ, folder=Path.cwd(), options={"database_url": database_url, **options})
+
+
+def configuration(config: str | None = None, database_url: str | None = None) -> "Configuration":
+    """Return the configuration for a short command, whose log holds warnings only. Raises ConfigurationError."""
     from cli.logs import configure
 
-    found = load(file=config, environment=os.environ, folder=Path.cwd(), options={"database_url": database_url, **options})
-    configure(level="warning", form=found.settings.log_format)
-    return found
+    configure(level="warning", form="auto")  # before anything can log: the default writes to stdout
+    return read(config, database_url)
 
 
 @contextlib.contextmanager
@@ -47,7 +54,9 @@ def record(config: str | None, database_url: str | None, *, make: bool = False) 
     found = configuration(config, database_url)
     url = found.settings.database_url
     if not make and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
-        raise CommandError(f"there is no database at {url}; start gateway serve first, or name another by --config or --database-url", code=WRONG_USAGE)
+        raise CommandError(
+            f"there is no database at {url}; start gateway serve first, or name another by --config or --database-url", code=WRONG_USAGE
+        )
     house = open_house(found, world=RealWorld(), migrate=make)
     try:
         yield house

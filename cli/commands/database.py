@@ -39,5 +39,3 @@ def check(config: opening.Config = None, database_url: opening.DatabaseUrl = Non
             typer.echo(show.cell(fault))
     if faults:
         raise typer.Exit(FAILED)
-
-

@@ -34,7 +34,16 @@ def create(
             AddKey(id=key_id, key_sha256=digest, owner=owner, subject=subject, scopes=scopes, now=house.world.now())
         )
     if json:
-        show.emit({"id": made.id, "key": text, "owner": owner, "subject": subject, "scopes": made.scopes, "created_at": show.when(made.created_at)})
+        show.emit(
+            {
+                "id": made.id,
+                "key": text,
+                "owner": owner,
+                "subject": subject,
+                "scopes": made.scopes,
+                "created_at": show.when(made.created_at),
+            }
+        )
     else:
         typer.echo(text)
 
@@ -75,7 +84,8 @@ def revoke(
     with opening.record(config, database_url) as house:
         known = house.ledger.write_now(RevokeKey(id=key_id, now=house.world.now()))
     if not known:
-        raise CommandError(f"there is no key {key_id[:100] if not key_id.startswith('rgk_') else 'of that id (give its id, not the key itself)'}; see gateway keys list")
+        which = "of that id (give its id, not the key itself)" if key_id.startswith("rgk_") else key_id[:100]
+        raise CommandError(f"there is no key {which}; see gateway keys list")
     typer.echo(f"revoked {key_id}")
 
 
@@ -84,7 +94,9 @@ def _scopes(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     for word in words:
         if word not in known and word != "all":
             nearest = difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
-            raise CommandError(f"there is no scope {word[:100]}; the nearest is {nearest} (all of them: {', '.join(known)})", code=WRONG_USAGE)
+            raise CommandError(
+                f"there is no scope {word[:100]}; the nearest is {nearest} (all of them: {', '.join(known)})", code=WRONG_USAGE
+            )
     if not words:
         raise CommandError(f"--scope takes one of: {', '.join(known)}, all", code=WRONG_USAGE)
     return known if "all" in words else tuple(dict.fromkeys(words))

@@ -49,7 +49,10 @@ def list_(
 
     show.table(
         ("ID", "OWNER", "PROVIDER", "STATUS", "STATE", "JOB", "CREATED", "NEXT CHECK"),
-        [(op.id, op.owner, op.provider, public_status(op), op.state, op.remote_job_id, show.when(op.created_at), show.when(op.due_at)) for op in found],
+        [
+            (op.id, op.owner, op.provider, public_status(op), op.state, op.remote_job_id, show.when(op.created_at), show.when(op.due_at))
+            for op in found
+        ],
     )
 
 
@@ -81,13 +84,19 @@ def history(operation: Id, config: opening.Config = None, database_url: opening.
     if json:
         show.emit(rows)
         return
-    shown = [(row["seq"], row["at"], row["actor"], row["from_state"], row["to_state"], row["cause"], row["code"], row["text"]) for row in rows]
+    shown = [
+        (row["seq"], row["at"], row["actor"], row["from_state"], row["to_state"], row["cause"], row["code"], row["text"]) for row in rows
+    ]
     show.table(("SEQ", "AT", "ACTOR", "FROM", "TO", "CAUSE", "CODE", "WORDS"), shown)
 
 
 @app.command()
 def refresh(
-    operation: Id, name: opening.Who = None, config: opening.Config = None, database_url: opening.DatabaseUrl = None, json: show.Json = False
+    operation: Id,
+    name: opening.Who = None,
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
 ) -> None:
     """Ask for a status read now, within the budget."""
     from schemas.evidence import RefreshAsked
@@ -123,7 +132,9 @@ def decide(
     reason: Annotated[str, typer.Option(help="Why, for the history.")] = "",
     remote_job_id: Annotated[str | None, typer.Option(help="For adopt: the job that is ours.")] = None,
     seconds: Annotated[int | None, typer.Option(min=1, max=7_776_000, help="For resume, wait and retry: the new clock.")] = None,
-    accept_duplicate_risk: Annotated[bool, typer.Option("--accept-duplicate-risk", help="For resend where the contract does not promise a replay.")] = False,
+    accept_duplicate_risk: Annotated[
+        bool, typer.Option("--accept-duplicate-risk", help="For resend where the contract does not promise a replay.")
+    ] = False,
     name: opening.Who = None,
     config: opening.Config = None,
     database_url: opening.DatabaseUrl = None,
@@ -141,7 +152,9 @@ def decide(
         if op.question_id is None or op.question_kind is None:
             raise CommandError(f"{op.id} is {op.state} and asks nothing; see gateway operations show {op.id}")
         if chosen not in answers_for(op.question_kind):
-            raise CommandError(f"the question {op.question_kind} takes {', '.join(answers_for(op.question_kind))}, not {chosen}", code=WRONG_USAGE)
+            raise CommandError(
+                f"the question {op.question_kind} takes {', '.join(answers_for(op.question_kind))}, not {chosen}", code=WRONG_USAGE
+            )
         evidence = Answered(
             by=by,
             question_id=question or op.question_id,
