@@ -2,14 +2,19 @@
 
 import difflib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
 from typing import Final
 
 from cli.configuration import ConfigurationError
 from providers.contract import ContractError, load
+from providers.mapping import describe, events
+from providers.vectors import request_of, run, secrets_of
+from providers.verification import verify
 from schemas.contract import Contract
+from schemas.delivery import Verified
+from schemas.operation import SECOND
 from schemas.settings import ProviderSettings
 
 MAX_BYTES: Final = 1_048_576
@@ -75,3 +80,19 @@ def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dic
     if faults:
         raise ConfigurationError(faults)
     return found
+
+
+def sample_faults(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Yield (sample, fault) for every signed sample that the contract itself judges or maps otherwise than it says."""
+    deliveries = [sample for sample in contract.samples if "expect" in sample]
+    for sample, (name, passed, why) in zip(deliveries, run({"cases": deliveries}, contract.signatures), strict=True):
+        if not passed:
+            yield name, f"expected {sample['expect']}, but {why}"
+        elif sample["expect"] == "valid" and "event" in sample:
+            request = request_of(sample)
+            verdict = verify(request, contract.signatures, secrets_of(sample), int(sample["now"] * SECOND))
+            assert isinstance(verdict, Verified), "the same judgement twice"
+            found = [dict(describe(event)) for event in events(contract, request, verdict.signed)]
+            expected = sample["event"] if isinstance(sample["event"], list) else [sample["event"]]
+            if found != expected:
+                yield name, f"expected the event {expected}, but found {found}"

@@ -19,7 +19,7 @@ MAX_FIELDS: Final = 64
 MAX_DEPTH: Final = 4
 MAX_FRAMES: Final = 6
 # They log whole URLs, with signed queries, below WARNING (B142).
-LOUD: Final = ("httpx", "httpcore", "aiohttp", "apscheduler", "alembic", "sqlalchemy", "uvicorn.access", "asyncio")
+LOUD: Final = ("httpx", "httpcore", "aiohttp", "apscheduler", "alembic", "sqlalchemy", "uvicorn", "asyncio")
 
 _HIDDEN: Final = re.compile(
     r"(^|_)(authorization|cookie|credential|credentials|secret|secrets|password|signature|signatures|token|body|headers|api_key|key)$",

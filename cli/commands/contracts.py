@@ -41,9 +41,9 @@ def show_(
 def check(
     files: Annotated[list[str], typer.Argument(metavar="FILE…", help="Contract files, or names of shipped ones.")], json: show.Json = False
 ) -> None:
-    """Check contract files: all faults at once, with their lines. Exit 1 on any fault."""
+    """Check contract files and run their samples: all faults at once, with their lines. Exit 1 on any fault."""
     from cli.configuration import ConfigurationError
-    from cli.contracts import read
+    from cli.contracts import read, sample_faults
     from providers.contract import ContractError, load
 
     outcomes: list[dict[str, Any]] = []
@@ -51,7 +51,9 @@ def check(
         faults: list[dict[str, Any]] = []
         name = ""
         try:
-            name = load(read(file, Path.cwd()), name=Path(file).name.removesuffix(".toml")).name
+            contract = load(read(file, Path.cwd()), name=Path(file).name.removesuffix(".toml"))
+            name = contract.name
+            faults = [{"line": 0, "key": f"sample {sample}", "message": fault} for sample, fault in sample_faults(contract)]
         except ConfigurationError as error:
             faults = [{"line": 0, "key": "", "message": fault} for fault in error.faults]
         except ContractError as error:
