@@ -13,11 +13,11 @@ import structlog
 
 from artifacts.store import Store
 from ledger.errors import LedgerError
+from ledger.ledger import Ledger
 from reconciler.crew import Crew, Drained, Performs
 from reconciler.desk import Accounts
 from reconciler.leases import Leases
 from reconciler.pace import Pace
-from reconciler.record import Record
 from reconciler.ticks import Duty, Ticks
 from schemas.commands import Beat, Sweep
 from schemas.operation import SECOND
@@ -42,7 +42,7 @@ class Clockwork:
     def __init__(
         self,
         *,
-        record: Record,
+        record: Ledger,
         world: World,
         performer: Performs,
         leases: Leases,

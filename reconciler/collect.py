@@ -24,6 +24,8 @@ _HEAD_BYTES: Final = 512
 _MAX_TRIES: Final = 3  # then a file that is wrong in a way that a proxy could cause is believed to be wrong
 _ANSWER: Final = ResultFile(role="output")  # the status answer as a result
 
+ONE_SHOT_LOST: Final = ResultGone(code="one_shot_lost", message="the result could be read once, and that transfer broke")
+
 _MEANING: Final = {
     "looks_like_html": "the file is a web page, not the result",
     "media_type": "the file has another media type than agreed",
@@ -127,10 +129,10 @@ async def collect(desk: Desk) -> Evidence:
     try:
         async with _batch(desk.store) as batch:
             return await _files(desk, found, batch)
-    except StoreFullError:
-        return CollectFailed(error="store_full")
-    except StoreError:
-        return CollectFailed(error="store_failed")
+    except StoreError as error:
+        if desk.consuming and desk.departure.sent:
+            return ONE_SHOT_LOST
+        return CollectFailed(error="store_full" if isinstance(error, StoreFullError) else "store_failed")
 
 
 async def _files(desk: Desk, files: tuple[FileRequest, ...], batch: _Batch) -> Evidence:
@@ -148,8 +150,7 @@ async def _files(desk: Desk, files: tuple[FileRequest, ...], batch: _Batch) -> E
                 problems.extend([problem] if problem is not None else [])
     if not stored:
         return ResultGone(code="result_missing", message="the provider has none of the result's files")
-    one_shot = desk.contract.result is not None and desk.contract.result.one_shot
-    if problems and problems[0] in results.RETRIED and desk.operation.collect_tries + 1 < _MAX_TRIES and not one_shot:
+    if problems and problems[0] in results.RETRIED and desk.operation.collect_tries + 1 < _MAX_TRIES and not desk.consuming:
         return CollectFailed(error=problems[0])
     await batch.keep()
     return _invalid(problems[0], tuple(stored)) if problems else Collected(files=tuple(stored))
@@ -165,7 +166,14 @@ async def _fetch(
     tap = _Tap(writer)
     request = _bounded(desk, file.request)
     limits = desk.contract.limits
-    came = await desk.account.transport.download(request, tap, max_bytes=request.max_bytes, silence_seconds=limits.total_seconds)
+    came = await desk.account.transport.download(
+        request,
+        tap,
+        max_bytes=request.max_bytes,
+        silence_seconds=limits.total_seconds,
+        send_by=desk.send_by if desk.consuming else None,
+        departure=desk.departure,
+    )
     if isinstance(came, Downloaded):
         head = AnsweredOutcome(status=came.status, headers=came.headers)
         await writer.seal()
@@ -176,8 +184,8 @@ async def _fetch(
     if isinstance(came, MaybeOutcome) and came.error == "too_large":
         return _invalid("too_large", ())
     refused = interpret.download(came, file, desk.operation, desk.world.now())
-    if isinstance(came, MaybeOutcome) and desk.contract.result is not None and desk.contract.result.one_shot:
-        return ResultGone(code="one_shot_lost", message="the result could be read once, and that transfer broke")
+    if isinstance(came, MaybeOutcome) and desk.consuming:
+        return ONE_SHOT_LOST
     # An answer that is no file, yet no refusal, does not exist: `download` answers None only for a 200.
     return refused or CollectFailed(error="unexpected_answer")
 

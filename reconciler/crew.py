@@ -8,8 +8,8 @@ from typing import Final, Protocol
 import structlog
 
 from ledger.errors import LedgerBusyError, LedgerError, LedgerUnavailableError
+from ledger.ledger import Ledger
 from reconciler.pace import Pace
-from reconciler.record import Record
 from schemas.commands import Claimed, ClaimWork, Defer, Settle
 from schemas.operation import SECOND
 from schemas.settings import ClockworkSettings
@@ -45,7 +45,7 @@ class Crew:
     def __init__(
         self,
         *,
-        record: Record,
+        record: Ledger,
         world: World,
         performer: Performs,
         pace: Pace,

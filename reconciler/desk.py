@@ -13,7 +13,7 @@ from schemas.contract import Contract
 from schemas.http import AnsweredOutcome, Exchange, HttpRequest, Outcome
 from schemas.operation import SECOND, Micros, Operation
 from schemas.settings import ProviderSettings
-from schemas.states import Errand
+from schemas.states import ACTING, Errand
 from schemas.world import World
 
 _SLOW_DOWN: Final = frozenset({429, 503})  # answers that concern the whole account, not one operation (C3)
@@ -46,7 +46,7 @@ class Desk:
     credential: Callable[[str], str | None]
     public_url: str
     started_at: Micros
-    send_by: float | None = None
+    send_by: float
     departure: Departure
     exchange: Exchange | None = None
     calls: int = 0
@@ -56,6 +56,11 @@ class Desk:
         """Return the provider's contract."""
         return self.account.contract
 
+    @property
+    def consuming(self) -> bool:
+        """Return whether this errand fetches a result that reading consumes (F4)."""
+        return self.errand is Errand.COLLECT and self.contract.result is not None and self.contract.result.one_shot
+
     def secret(self) -> str | None:
         """Return the account's credential. It is fetched for each errand, so that a rotated one counts at once."""
         return self.credential(self.operation.provider)
@@ -64,7 +69,9 @@ class Desk:
         """Perform one call of this errand, note its exchange, and slow the account down where it asks for that."""
         self.spend()
         began = self.world.now()
-        outcome = await self.account.transport.perform(request, send_by=self.send_by, departure=self.departure)
+        acting = self.errand in ACTING  # else it is a read, which may be made again
+        departure = self.departure if acting else None
+        outcome = await self.account.transport.perform(request, send_by=self.send_by if acting else None, departure=departure)
         self.note(request, outcome, began)
         return outcome
 

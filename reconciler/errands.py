@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from artifacts.store import Store
+from lifecycle.errands import acts
 from providers import interpret, recovery, requests
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
@@ -78,17 +79,18 @@ class Performer:
         assert task is not None, "an errand is a task"
         desk = self._desk(claimed, send_by)
         lost = asyncio.Event()
+        transfer = claimed.errand is Errand.COLLECT and not desk.consuming
 
         def lose() -> None:
             lost.set()
-            if claimed.errand is Errand.COLLECT:  # anything else still brings evidence that counts
+            if transfer:  # anything else still brings evidence that counts
                 task.cancel()
 
         self._leases.hold(claimed, taken, lose)
         try:
             evidence = await self._evidence(desk, claimed)
         except asyncio.CancelledError:
-            if lost.is_set() and claimed.errand is Errand.COLLECT:
+            if lost.is_set() and transfer:
                 return None
             return self._interrupted(desk, claimed)
         except Exception as error:  # noqa: BLE001 - a fault of ours in one errand stops nothing else (B113)
@@ -109,7 +111,7 @@ class Performer:
             credential=self._credential,
             public_url=self._public_url,
             started_at=self._world.now(),
-            send_by=send_by if claimed.errand in ACTING else None,
+            send_by=send_by,
             departure=Departure(),
         )
 
@@ -120,7 +122,7 @@ class Performer:
         if operation.origin.rstrip("/") != desk.account.origin:
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
             return _unknown(desk, "origin_changed")
-        if errand in ACTING and claimed.attempt_id is None:
+        if acts(errand, desk.contract) and claimed.attempt_id is None:
             raise RuntimeError("an acting errand without an open attempt")  # A1: never a byte without one
         try:
             match errand:
@@ -138,7 +140,7 @@ class Performer:
             return requests.refusal(error, errand, operation)
 
     def _interrupted(self, desk: Desk, claimed: Claimed) -> Settle | Defer:
-        if claimed.errand in ACTING:
+        if claimed.errand in ACTING or (desk.departure.sent and desk.consuming):
             return self._settle(desk, claimed, _unknown(desk, "interrupted"))
         now = self._world.now()
         return Defer(operation_id=claimed.operation.id, fence=claimed.fence, due_at=now, now=now, attempt_id=claimed.attempt_id)
@@ -180,7 +182,7 @@ async def _read(desk: Desk) -> Evidence:
     evidence = interpret.status(outcome, desk.operation, desk.contract, desk.world.now())
     if isinstance(evidence, Read) and isinstance(outcome, AnsweredOutcome):
         facts = await collect.inline(desk, evidence.facts, outcome)
-        return replace(evidence, facts=facts, observation_id=desk.world.new_id("obs"))
+        return replace(evidence, facts=facts)
     return evidence
 
 
@@ -218,6 +220,8 @@ def _unknown(desk: Desk, error: str) -> Evidence:
             return CancelAmbiguous(error=error)
         case Errand.CREATE | Errand.CANCEL:
             return NotSent(errand=desk.errand, error=error)
+        case Errand.COLLECT if desk.consuming and desk.departure.sent:
+            return collect.ONE_SHOT_LOST
         case Errand.COLLECT:
             return CollectFailed(error=error)
         case Errand.READ | Errand.RECOVER:

@@ -8,7 +8,7 @@ from typing import Final
 import structlog
 
 from ledger.errors import LedgerError
-from reconciler.record import Record
+from ledger.ledger import Ledger
 from schemas.commands import Claimed, Renew
 from schemas.operation import SECOND
 from schemas.world import World
@@ -28,7 +28,7 @@ class _Held:
 class Leases:
     """The leases in flight. `renew_once` is driven by a tick of a sixth of the lease, so that none is older than a half."""
 
-    def __init__(self, record: Record, world: World, *, lease_seconds: float) -> None:
+    def __init__(self, record: Ledger, world: World, *, lease_seconds: float) -> None:
         self._record = record
         self._world = world
         self._lease = lease_seconds

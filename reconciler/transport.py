@@ -71,7 +71,7 @@ class Transport:
         self._tls: ssl.SSLContext | bool = tls if tls is not None else True
         self._resolve = resolve
         self._permitted = permitted
-        self._clients: dict[bool, httpx.AsyncClient] = {}
+        self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
 
     async def perform(self, request: HttpRequest, *, send_by: float | None = None, departure: Departure | None = None) -> Outcome:
         """Send one request and read its answer, bounded in time and size. Never raises for what the other side does.
@@ -95,13 +95,23 @@ class Transport:
             flight.ended = True
 
     async def download(
-        self, request: HttpRequest, sink: Sink, *, max_bytes: int, silence_seconds: float
+        self,
+        request: HttpRequest,
+        sink: Sink,
+        *,
+        max_bytes: int,
+        silence_seconds: float,
+        send_by: float | None = None,
+        departure: Departure | None = None,
     ) -> Downloaded | AnsweredOutcome | MaybeOutcome | NotSentOutcome:
         """Stream one file to `sink`. `request.total_seconds` bounds it all, `silence_seconds` each wait for the next chunk.
 
-        Any status but 200 is an AnsweredOutcome and nothing reaches the sink. Raises only what the sink raises.
+        Any status but 200 is an AnsweredOutcome and nothing reaches the sink. Raises only what the sink raises. `send_by` and
+        `departure` are for results that reading consumes.
         """
-        flight = self._flight(request, send_by=None, repeatable=False, departure=Departure(), silence_seconds=silence_seconds)
+        flight = self._flight(
+            request, send_by=send_by, repeatable=send_by is None, departure=departure or Departure(), silence_seconds=silence_seconds
+        )
         status: int | None = None
         try:
             async with asyncio.timeout(request.total_seconds), self._open(request, flight) as response:
@@ -143,7 +153,7 @@ class Transport:
     @contextlib.asynccontextmanager
     async def _open(self, request: HttpRequest, flight: Flight) -> AsyncIterator[httpx.Response]:
         _check_url(request)
-        client = self._client(private=request.allow_private)
+        client = self._client(private=request.allow_private, fresh=flight.acting)
         given = {name.lower() for name, _ in request.headers}
         headers = [*request.headers, *(item for item in _DEFAULTS if item[0] not in given)]
         try:
@@ -169,13 +179,16 @@ class Transport:
                 raise _UnfitError("too_large")
             yield chunk
 
-    def _client(self, *, private: bool) -> httpx.AsyncClient:
-        client = self._clients.get(private)
+    def _client(self, *, private: bool, fresh: bool) -> httpx.AsyncClient:
+        client = self._clients.get((private, fresh))
         if client is None:
             connector = aiohttp.TCPConnector(
                 limit=self._concurrency,
                 ssl=self._tls,
-                keepalive_timeout=KEEPALIVE_SECONDS,
+                # An acting call never rides on a kept-alive connection: one that the server closes meanwhile would make
+                # the call ambiguous, and an ambiguous create may need a person (B050). It pays a connect for that.
+                force_close=fresh,
+                keepalive_timeout=None if fresh else KEEPALIVE_SECONDS,
                 resolver=Resolver(self._resolve, None if private else self._permitted),
                 use_dns_cache=private,
                 socket_factory=None if private else guarded_socket(self._permitted),
@@ -193,7 +206,7 @@ class Transport:
             )
             no_cookies = CookieJar(policy=DefaultCookiePolicy(allowed_domains=()))
             client = httpx.AsyncClient(transport=Wire(session), trust_env=False, cookies=no_cookies, timeout=None, follow_redirects=False)  # noqa: S113 - asyncio.timeout and aiohttp's phases bound every call
-            self._clients[private] = client
+            self._clients[private, fresh] = client
         return client
 
 

@@ -23,8 +23,7 @@ from reconciler.addresses import ForbiddenAddressError
 CHUNK_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 8_190
-# Shorter than the idle timeout of common servers (uvicorn, node: 5 s): a kept-alive connection that the server closes
-# while our create is on its way makes that create ambiguous (B050).
+# Shorter than the idle timeout of common servers (uvicorn, node: 5 s), so that reads seldom meet a closed connection.
 KEEPALIVE_SECONDS: Final = 3.0
 
 
@@ -69,6 +68,11 @@ class Flight:
     def sent(self) -> bool:
         """Return whether bytes may have left."""
         return self._departure.sent
+
+    @property
+    def acting(self) -> bool:
+        """Return whether the call changes something at the provider."""
+        return self._send_by is not None
 
     def check(self) -> None:
         """Raise NoDepartureError unless bytes may leave now."""

@@ -1,11 +1,13 @@
 """A contract, an operation and a performer for tests that call a real server on loopback."""
 
 import asyncio
+import json
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from artifacts.store import Store
+from lifecycle.errands import acts
 from reconciler.desk import Account
 from reconciler.errands import Performer
 from reconciler.leases import Leases
@@ -15,10 +17,12 @@ from schemas.commands import Claimed, Defer, Settle
 from schemas.contract import CancelRule, Contract, CreateRule, Limits, RecoveryRule, ResultFile, ResultRule, StatusRule, TokenRule
 from schemas.operation import SECOND, Operation
 from schemas.settings import ProviderSettings
-from schemas.states import ACTING, Errand, Mode, Reading, State
+from schemas.states import Errand, Mode, Reading, State
+from tests.reconciler.servers import Server, read_request, response
 from tests.reconciler.worlds import NOW, StillWorld
 
 CREDENTIAL = "CANARY-credential"
+LEASE_SECONDS = 45.0
 
 CONTRACT = Contract(
     name="jobs",
@@ -71,17 +75,17 @@ class Bench:
         *,
         contract: Contract = CONTRACT,
         record: Any = None,
-        lease_seconds: float = 45.0,
         **options: Any,
     ) -> None:
         self.world = StillWorld()
+        self.contract = contract
         self.directory = directory
         self.store = Store(directory)
         self.pace = Pace({"jobs": contract.limits}, now=self.world.monotonic())
         self.transport = Transport(self.world, **{key: options.pop(key) for key in ("tls", "resolve", "permitted") if key in options})
         settings = ProviderSettings(name="jobs", contract="jobs", base_url=origin, **options)
         self.accounts = {"jobs": Account(settings=settings, contract=contract, transport=self.transport)}
-        self.leases = Leases(record, self.world, lease_seconds=lease_seconds)
+        self.leases = Leases(record, self.world, lease_seconds=LEASE_SECONDS)
         self.performer = Performer(
             world=self.world,
             store=self.store,
@@ -95,7 +99,7 @@ class Bench:
 
     def begin(self, op: Operation, errand: Errand, *, send_in: float = 30.0) -> "asyncio.Task[Settle | Defer | None]":
         now = self.world.monotonic()
-        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if errand in ACTING else None)
+        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract) else None)
         return asyncio.create_task(self.performer.perform(claimed, now, now + send_in))
 
     async def settle(self, op: Operation, errand: Errand) -> Settle:
@@ -112,3 +116,14 @@ def collecting(origin: str, **changes: Any) -> Operation:
     """Return an operation whose success was read and whose result is to be fetched."""
     given = {"state": State.RESULT_COLLECTING, "ending": Reading.SUCCEEDED, "collect_deadline": NOW + 3_600 * SECOND}
     return operation(origin, **{**given, **changes})
+
+
+async def endless(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    """Be a provider whose job is done and whose result begins and never ends."""
+    request = await read_request(server, reader)
+    if b"/jobs/" in request.split(b"\r\n")[0]:
+        writer.write(response(200, json.dumps({"status": "done", "result_url": f"{server.url}/f"}).encode()))
+        return
+    writer.write(b"HTTP/1.1 200 X\r\ncontent-length: 100000000\r\n\r\n" + b"x" * 2_000_000)
+    await writer.drain()
+    await server.release.wait()

@@ -109,3 +109,10 @@ def header(request: bytes, name: str) -> str:
         if key.decode().lower() == name.lower():
             return value.decode().strip()
     return ""
+
+
+async def until(condition: Callable[[], bool], seconds: float = 10) -> None:
+    """Wait until a condition that no event announces is true; fail after `seconds`."""
+    async with asyncio.timeout(seconds):
+        while not condition():  # noqa: ASYNC110 - what is waited for (a file, a counter) has no event
+            await asyncio.sleep(0.005)

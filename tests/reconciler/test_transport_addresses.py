@@ -199,10 +199,25 @@ def test_download_streams_with_flat_memory() -> None:
 )
 def test_an_incomplete_download_says_so(answer: bytes, error: str) -> None:
     """A file that is cut, too large or encoded is never a Downloaded (B090, B093)."""
-    outcome, server = asyncio.run(_download(closing(answer), Sink(), max_bytes=1_000))
+    outcome, _ = asyncio.run(_download(closing(answer), Sink(), max_bytes=1_000))
     assert isinstance(outcome, MaybeOutcome)
     assert outcome.error == error
-    assert len(server.requests) == 1  # a one-shot result is asked for once (F4)
+
+
+def test_a_consuming_download_is_asked_for_once_and_in_time() -> None:
+    """A result that reading consumes is asked for once, whatever breaks, and not at all after its send_by (F4)."""
+
+    async def scenario() -> None:
+        async with serving(closing(b"")) as server:
+            transport, world = Transport(StillWorld()), StillWorld()
+            request = HttpRequest(method="GET", url=server.url)
+            for send_by, kind in ((world.monotonic() + 60, MaybeOutcome), (world.monotonic() - 1, NotSentOutcome)):
+                outcome = await transport.download(request, Sink(), max_bytes=9, silence_seconds=5, send_by=send_by)
+                assert isinstance(outcome, kind)
+                assert len(server.requests) == 1
+            await transport.aclose()
+
+    run(scenario)
 
 
 @pytest.mark.parametrize("status", [206, 204, 302, 404, 410, 500])

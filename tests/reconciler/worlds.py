@@ -29,3 +29,13 @@ class StillWorld:
 
     def chance(self) -> float:
         return 0.5
+
+
+@dataclass(slots=True)
+class MovingWorld(StillWorld):
+    """A world whose wall clock goes with the real monotonic one."""
+
+    began: float = field(default_factory=time.monotonic)
+
+    def now(self) -> int:
+        return self.moment + int((time.monotonic() - self.began + self.shift) * 1_000_000)
