@@ -12,8 +12,11 @@ import psycopg
 import pytest
 
 from ledger.engine import Engines, open_engines
+from ledger.ledger import Ledger
 from ledger.migrate import migrate
 from ledger.vault import Vault
+from schemas.operation import Expect, Operation
+from schemas.states import Mode, Reading, State
 
 MASTER = bytes(range(32))
 
@@ -117,3 +120,47 @@ def engines(database: Database) -> Iterator[Engines]:
 @pytest.fixture
 def vault() -> Vault:
     return Vault(MASTER)
+
+
+@pytest.fixture
+def ledger(database: Database, vault: Vault) -> Iterator[Ledger]:
+    """Open a ledger on a migrated database and start its threads."""
+    opened = Ledger.open(database.url, vault=vault, contracts={}, migrate=False)
+    opened.start(several_processes=False)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def operation() -> Operation:
+    """Make an operation that is being observed."""
+    return Operation(
+        id="op_01",
+        owner="acme",
+        subject="agent-7",
+        provider="reports",
+        contract_digest="d" * 64,
+        origin="https://api.reports.example",
+        action="create",
+        mode=Mode.SEND,
+        idempotency_token="token-1",
+        trace_id="trace-1",
+        request_fingerprint="sha256:0",
+        created_at=1_000_000,
+        create_seconds=900,
+        result_seconds=86_400,
+        cancel_seconds=900,
+        collect_seconds=3_600,
+        approval_by=("Zoë", "max"),
+        request=b'{"a":1}',
+        metadata={"städte": "Köln"},
+        expect=Expect(media_type="text/csv", max_bytes=0),
+        state=State.OBSERVING,
+        reading=Reading.RUNNING,
+        remote_job_id="job-1",
+        result_complete=False,
+        updated_at=1_000_000,
+        progress=0.5,
+        due_at=2_000_000,
+        history_hash=b"\x00\xff",
+    )
