@@ -1,6 +1,7 @@
 """The vectors of the catalogue: every case of every provider whose scheme this version supports."""
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -17,18 +18,16 @@ LATER = ("jwt", "httpsig", "jwks", "cert_url")
 
 @pytest.mark.skipif(not FILES, reason="../shared/evidence/vectors is not beside this repository")
 @pytest.mark.parametrize("file", FILES, ids=lambda file: file.stem)
-def test_a_provider_s_vectors_get_their_verdicts(file: Path) -> None:
+def test_a_provider_s_vectors_get_their_verdicts(file: Path, record_property: Callable[[str, object], None]) -> None:
     """Each case is accepted or refused as expected; a scheme of another primitive is refused by name when it is read."""
     vector: dict[str, Any] = json.loads(file.read_text())
-    try:
-        schemes_of(vector)
-    except ContractError as error:
-        assert all("not supported by this version" in fault.message for fault in error.faults)
-        assert any(word in json.dumps(vector["schemes"]) for word in LATER)
+    if any(f'"{word}"' in json.dumps(vector["schemes"]) for word in LATER):
+        with pytest.raises(ContractError, match="not supported by this version"):
+            schemes_of(vector)
         return
     results = run(vector)
     failed = [f"{name}: {why}" for name, passed, why in results if not passed]
-    print(f"{file.stem}: {len(results) - len(failed)} passed, {len(failed)} failed")
+    record_property("passed", len(results) - len(failed))
     assert len(results) == len(vector["cases"]) > 0
     assert not failed
 
