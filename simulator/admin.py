@@ -9,7 +9,6 @@ from starlette.responses import JSONResponse, Response
 from simulator.answers import RefusalError, document, failure
 from simulator.faults import FaultError, merge, parse_field
 from simulator.jobs import ENDED, Job, Phase
-from simulator.options import MAX_LOG
 from simulator.provider import Provider
 
 _NO_SUCH_JOB = "no such job"
@@ -23,7 +22,7 @@ def _row(provider: Provider, job: Job) -> dict[str, Any]:
 async def jobs(request: Request) -> Response:
     """GET /_simulator/jobs: every job, hidden ones too, oldest first."""
     provider: Provider = request.app.state.provider
-    return JSONResponse({"jobs": [_row(provider, job) for job in list(provider.jobs.values())[-MAX_LOG:]]})
+    return JSONResponse({"jobs": [_row(provider, job) for job in list(provider.jobs.values())[-provider.options.max_log :]]})
 
 
 async def calls(request: Request) -> Response:

@@ -148,7 +148,7 @@ async def get_file(request: Request) -> Response:
     provider: Provider = request.app.state.provider
     now = provider.clock.now()
     wanted = request.path_params["file_id"]
-    job = next((job for job in provider.visible("batches") if wanted in {job.output_file_id, job.error_file_id}), None)
+    job = provider.find("batches", provider.files.get(wanted, ""))
     if job is None:
         return failure(404, "not_found", "no such file")
     files = batch_files.ready(job, now)

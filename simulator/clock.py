@@ -7,7 +7,6 @@ from itertools import count
 
 from schemas.operation import SECOND, Micros
 from schemas.world import World
-from simulator.options import MAX_PENDING_CALLBACKS, MAX_SENDS_AT_ONCE
 
 _LONGEST_WAIT = 3_600.0  # seconds; a wait is taken up again after it, so that huge fault values stay legal
 _FURTHEST: Micros = 3_000_000_000 * SECOND
@@ -56,16 +55,17 @@ Action = Callable[[], Awaitable[None]]
 class Schedule:
     """Actions by time. Bounded: what does not fit is refused and `add` says so."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, *, max_pending: int, max_at_once: int) -> None:
         self._clock = clock
+        self._max_pending = max_pending
         self._heap: list[tuple[Micros, int, Action]] = []
         self._order = count()
         self._running: set[asyncio.Task[None]] = set()
-        self._room = asyncio.Semaphore(MAX_SENDS_AT_ONCE)
+        self._room = asyncio.Semaphore(max_at_once)
 
     def add(self, due: Micros, action: Action) -> bool:
         """Run `action` at `due`. False: there are too many already."""
-        if len(self._heap) + len(self._running) >= MAX_PENDING_CALLBACKS:
+        if len(self._heap) + len(self._running) >= self._max_pending:
             return False
         heapq.heappush(self._heap, (due, next(self._order), action))
         if self._heap[0][2] is action:

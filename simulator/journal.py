@@ -2,10 +2,10 @@
 
 from collections import deque
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from schemas.operation import Micros
-from simulator.options import MAX_LOG
+from simulator.options import MAX_KEPT_BODY_BYTES
 
 HEADERS_OF_INTEREST = frozenset(
     {"content-type", "idempotency-key", "prefer", "traceparent", "tracestate", "user-agent", "x-request-id", "x-simulate", "x-trace-id"}
@@ -47,13 +47,13 @@ class Sent:
 class Journal:
     """The two logs."""
 
-    def __init__(self) -> None:
-        self._calls: deque[Call] = deque(maxlen=MAX_LOG)
-        self._sent: deque[Sent] = deque(maxlen=MAX_LOG)
+    def __init__(self, limit: int) -> None:
+        self._calls: deque[Call] = deque(maxlen=limit)
+        self._sent: deque[Sent] = deque(maxlen=limit)
 
     def called(self, call: Call) -> None:
-        """Keep a request."""
-        self._calls.append(call)
+        """Keep a request, and the beginning of its body."""
+        self._calls.append(replace(call, body=call.body[:MAX_KEPT_BODY_BYTES]))
 
     def sent(self, entry: Sent) -> None:
         """Keep a try to deliver."""

@@ -5,12 +5,9 @@ from dataclasses import dataclass, field
 # Bounds, so that a client's mistake cannot fill this process: nothing here is a promise of a real provider.
 MAX_BODY_BYTES = 4_194_304
 BODY_SECONDS = 10.0
-MAX_JOBS = 100_000
 MAX_ROWS = 1_000_000
 MAX_ITEMS = 50_000
-MAX_LOG = 20_000
-MAX_PENDING_CALLBACKS = 100_000
-MAX_SENDS_AT_ONCE = 64
+MAX_KEPT_BODY_BYTES = 16_384  # of each request, in the journal
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,3 +33,7 @@ class SimulatorOptions:
     late_copy_seconds: float = 1.0  # duplicate_callbacks: when the late copy comes
     retry_after_seconds: int = 1  # what 429 and 503 ask for
     simulate: tuple[str, ...] = ()
+    max_jobs: int = 100_000  # more creates are refused with 503
+    max_log: int = 20_000  # entries of each log; the oldest are forgotten
+    max_pending_callbacks: int = 100_000  # more are dropped, and the journal says so
+    max_sends_at_once: int = 64

@@ -12,7 +12,7 @@ from simulator.clock import Clock, Schedule
 from simulator.faults import COUNTED, merge, parse
 from simulator.jobs import Api, BatchOrder, Job, Order, Phase
 from simulator.journal import Journal
-from simulator.options import MAX_JOBS, SimulatorOptions
+from simulator.options import SimulatorOptions
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,10 +31,11 @@ class Provider:
         self.options = options
         self.world = world
         self.clock = Clock(world)
-        self.schedule = Schedule(self.clock)
-        self.journal = Journal()
+        self.schedule = Schedule(self.clock, max_pending=options.max_pending_callbacks, max_at_once=options.max_sends_at_once)
+        self.journal = Journal(options.max_log)
         self.callbacks = Callbacks(self)
         self.jobs: dict[str, Job] = {}
+        self.files: dict[str, str] = {}  # file id -> job id
         self.tokens: dict[str, Token] = {}
         self.standing = merge(parse(options.simulate))
         self.closing = asyncio.Event()
@@ -53,13 +54,13 @@ class Provider:
         """Return how often a create with this token or body came before, and count this one."""
         before = self._seen.pop(key, 0)
         self._seen[key] = before + 1
-        if len(self._seen) > MAX_JOBS:
+        if len(self._seen) > self.options.max_jobs:
             self._seen.popitem(last=False)
         return before
 
     def add_job(self, api: Api, order: Order, faults: dict[str, float], callback_url: str | None) -> Job | None:
         """Make a job, see to its callbacks, and return it. None: there are too many."""
-        if len(self.jobs) >= MAX_JOBS:
+        if len(self.jobs) >= self.options.max_jobs:
             return None
         options, now = self.options, self.clock.now()
         finalize = options.finalize_seconds if isinstance(order, BatchOrder) else 0.0
@@ -81,6 +82,7 @@ class Provider:
             error_file_id=self.world.new_id("file_") if api == "batches" else "",
         )
         self.jobs[job.id] = job
+        self.files |= {file: job.id for file in (job.output_file_id, job.error_file_id) if file}
         return job
 
     def visible(self, api: Api) -> list[Job]:

@@ -10,11 +10,12 @@ from pathlib import Path
 import httpx
 import pytest
 
+from simulator.clock import Clock, Schedule
 from simulator.faults import FAULTS, FaultError, merge, parse_header
 from simulator.jobs import Phase
 from simulator.options import SimulatorOptions
 from simulator.server import Simulator
-from tests.simulator.stage import PATIENCE, RealWorld, Stage
+from tests.simulator.stage import PATIENCE, RealWorld, Receiver, Stage, options
 
 ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.anyio
@@ -136,6 +137,47 @@ async def test_run_serves_until_told_to_stop() -> None:
             with pytest.raises(httpx.RemoteProtocolError):
                 await hanging
         assert await process.wait() == 0
+
+
+async def test_bounds_of_memory(receiver: Receiver) -> None:
+    """Jobs, logs, kept bodies and waiting callbacks have bounds: refused with 503, forgotten, cut, dropped visibly."""
+    small = options(receiver, max_jobs=2, max_log=3, max_pending_callbacks=1)
+    async with Simulator(small, RealWorld()) as sim, httpx.AsyncClient(base_url=sim.base_url, trust_env=False) as client:
+        statuses = [(await client.post("/v1/reports", content=b"{}" + b" " * 20_000)).status_code for _ in range(4)]
+        assert statuses == [202, 202, 503, 503]
+        assert [len(call.body) for call in sim.calls()] == [16_384] * 3
+        assert sim.calls()[0].body_bytes == 20_002
+        assert [entry.note for entry in sim.deliveries()] == ["dropped: too many callbacks wait"]
+
+
+async def test_bound_of_sends_at_once() -> None:
+    """No more callbacks are under way at once than the options allow; the others wait and come."""
+    clock = Clock(RealWorld())
+    schedule = Schedule(clock, max_pending=10, max_at_once=2)
+    gate, all_done, running, done = asyncio.Event(), asyncio.Event(), [0], [0]
+    most = [0]
+
+    async def action() -> None:
+        running[0] += 1
+        most[0] = max(most[0], running[0])
+        await gate.wait()
+        running[0] -= 1
+        done[0] += 1
+        if done[0] == 5:
+            all_done.set()
+
+    for _ in range(5):
+        assert schedule.add(clock.now(), action)
+    ticking = asyncio.create_task(schedule.run())
+    async with asyncio.timeout(PATIENCE):
+        while running[0] < 2:  # noqa: ASYNC110 # the action cannot know when no third one follows
+            await asyncio.sleep(0)
+        for _ in range(20):
+            await asyncio.sleep(0)
+        gate.set()
+        await all_done.wait()
+    ticking.cancel()
+    assert most == [2]
 
 
 def test_options_name_known_faults() -> None:
