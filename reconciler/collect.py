@@ -99,7 +99,7 @@ async def inline(desk: Desk, facts: StatusFacts, answer: AnsweredOutcome) -> Sta
     expected = interpret.expected(desk.operation, desk.contract, _ANSWER, answer)
     try:
         async with _batch(desk.store) as batch:
-            writer = await batch.create(desk.world.new_id("art"))
+            writer = await batch.create(desk.world.new_id("art_"))
             await writer.write(body)
             await batch.keep()
     except StoreError:
@@ -162,7 +162,7 @@ async def _fetch(
     """Download one file into the batch. Returns it with the code of what is wrong with it, or why there is none."""
     desk.spend()
     began = desk.world.now()
-    writer = await batch.create(desk.world.new_id("art"))
+    writer = await batch.create(desk.world.new_id("art_"))
     tap = _Tap(writer)
     request = _bounded(desk, file.request)
     limits = desk.contract.limits

@@ -79,7 +79,7 @@ class Desk:
         """Keep what may be kept of a call; of several calls of one errand the last is kept. `sha256`: of a streamed body."""
         now = self.world.now()
         exchange = interpret.record(
-            request, outcome, id=self.world.new_id("exc"), errand=self.errand.value, started_at=began, finished_at=now
+            request, outcome, id=self.world.new_id("exc_"), errand=self.errand.value, started_at=began, finished_at=now
         )
         self.exchange = replace(exchange, response_digest=sha256) if sha256 else exchange
         if isinstance(outcome, AnsweredOutcome) and outcome.status in _SLOW_DOWN:

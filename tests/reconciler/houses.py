@@ -39,7 +39,7 @@ def open_ledger(directory: Path, contracts: Mapping[str, Contract]) -> Ledger:
 
 def intent(world: StillWorld, origin: str, **changes: Any) -> Intent:
     """Return an intent for the provider `jobs`."""
-    operation_id = world.new_id("op")
+    operation_id = world.new_id("op_")
     given = {
         "id": operation_id,
         "owner": "acme",

@@ -22,7 +22,7 @@ class StillWorld:
         return time.monotonic() + self.shift
 
     def new_id(self, prefix: str) -> str:
-        return f"{prefix}_{next(self.numbers):032x}"
+        return f"{prefix}{next(self.numbers):032x}"
 
     def new_token(self) -> str:
         return f"token-{next(self.numbers):032x}"
