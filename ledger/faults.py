@@ -4,7 +4,6 @@ SQLite says it by its result code (sqlite.org/rescode.html), PostgreSQL by SQLST
 """
 
 import contextlib
-import sqlite3
 from enum import Enum
 from typing import Any, Final
 
@@ -63,8 +62,6 @@ def _of_driver(error: Any) -> Fault:
             return Fault.CONFLICT
         gone = state[:2] in _GONE_CLASSES or state in {_READ_ONLY, _IDLE_TIMEOUT}
         return Fault.UNAVAILABLE if gone else Fault.OTHER
-    if isinstance(error, sqlite3.ProgrammingError) and "closed" in str(error):
-        return Fault.UNAVAILABLE
     return Fault.OTHER
 
 

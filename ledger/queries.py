@@ -125,7 +125,7 @@ def history(view: View, operation_id: str, after_seq: int = 0, limit: int = 100)
     h, t = tables.history.c, history_texts.c
     joined = tables.history.outerjoin(history_texts, sa.and_(t.operation == h.operation, t.seq == h.seq))
     query = sa.select(tables.history, t.salt, t.text).select_from(joined).where(h.operation == operation_id, h.seq > after_seq)
-    rows = []
+    rows: list[Mapping[str, Any]] = []
     for found in view.connection.execute(query.order_by(h.seq).limit(_bounded(limit))).mappings():
         row = dict(found)
         row["changes"] = json.loads(row["changes"])

@@ -7,6 +7,8 @@ from schemas.operation import SECOND, Micros, Operation
 from schemas.states import Mode
 
 Plan = Literal["resend", "lookup", "list"]
+MAX_RESENDS = 3
+"""Sends after which a lookup, where there is one, goes first: a provider may replay a stored server error for ever (B055)."""
 _MARGIN_SECONDS = 60  # longer than a lease: an attempt opened inside the window also sends inside it
 
 
@@ -16,12 +18,13 @@ def plan(op: Operation, contract: Contract, now: Micros) -> Plan | None:
     Resending needs the provider's promise to still hold (its window, with a margin), is not done after the create
     deadline, and with a cancel wanted only where a resend never executes again. An external create is never sent by us.
     """
-    for strategy in contract.recovery.strategies:
-        if strategy != "resend":
-            return strategy
-        if may_resend(op, contract, now):
-            return strategy
-    return None
+    lookup = next((strategy for strategy in contract.recovery.strategies if strategy != "resend"), None)
+    if not may_resend(op, contract, now):
+        return lookup
+    first = contract.recovery.strategies[0]
+    if first != "resend" or (op.sends > MAX_RESENDS and lookup is not None):
+        return lookup
+    return "resend"
 
 
 def may_resend(op: Operation, contract: Contract, now: Micros) -> bool:

@@ -1,1 +1,1 @@
-"""Beside the house: a provider that misbehaves on purpose (demo, local development, fault tests)."""
+"""Beside the house: a provider that misbehaves on purpose (MISSION H6). It knows nothing of the house but its shapes."""

@@ -1,21 +1,37 @@
 """Both databases for every test of the record: a file of SQLite, and a real PostgreSQL from a wheel."""
 
+import asyncio
 import os
 import tempfile
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
+import sqlalchemy as sa
 
 from ledger.engine import Engines, open_engines
+from ledger.ledger import Ledger
 from ledger.migrate import migrate
+from ledger.tables import metadata
 from ledger.vault import Vault
+from schemas.operation import Expect, Operation
+from schemas.states import Mode, Reading, State
 
 MASTER = bytes(range(32))
+
+
+LIMIT = 30  # seconds that a test waits for anything
+
+
+async def until(condition: Callable[[], bool]) -> None:
+    """Wait, bounded, for a condition that another thread or process makes true."""
+    async with asyncio.timeout(LIMIT):
+        while not condition():  # noqa: ASYNC110 - nobody over there can set an event of this loop
+            await asyncio.sleep(0.001)
 
 
 class PostgresServer:
@@ -35,7 +51,10 @@ class PostgresServer:
         self.template = self.create()
         engines = open_engines(self.url(self.template))
         migrate(engines)
+        with engines.look() as connection:
+            self.version = [tuple(row) for row in connection.execute(sa.text("SELECT version_num FROM alembic_version"))]
         engines.close()
+        self.clean: list[str] = []
 
     def url(self, name: str) -> str:
         return str(self.server.get_uri(name))
@@ -50,6 +69,25 @@ class PostgresServer:
         name = f"{self.worker}_{os.getpid()}_{self.count}"
         self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
+
+    def take(self) -> str:
+        """Return a migrated database without rows: one that an earlier test has left, or a new one."""
+        return self.clean.pop() if self.clean else self.create(self.template)
+
+    def give_back(self, name: str) -> None:
+        """Empty a database for the next test, which is thirty times faster than making one; drop it if its schema changed."""
+        with psycopg.connect(self.url(name), autocommit=True) as connection:
+            connection.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            connection.execute("SET session_replication_role = replica")  # passes by the triggers that keep history append-only
+            version = connection.execute("SELECT version_num FROM alembic_version").fetchall()
+            for table in metadata.tables:
+                connection.execute(f'DELETE FROM "{table}"'.encode())
+        if version == self.version:
+            self.clean.append(name)
+        else:
+            self.drop(name)
 
     def drop(self, name: str) -> None:
         self.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
@@ -101,9 +139,12 @@ def _database(kind: str, request: pytest.FixtureRequest, folder: Path, *, migrat
         yield Database(url=url, kind="sqlite")
         return
     server: PostgresServer = request.getfixturevalue("postgres_server")
-    name = server.create(server.template if migrated else "template0")
+    name = server.take() if migrated else server.create()
     yield Database(url=server.url(name), kind="postgres")
-    server.drop(name)
+    if migrated:
+        server.give_back(name)
+    else:
+        server.drop(name)
 
 
 @pytest.fixture
@@ -117,3 +158,47 @@ def engines(database: Database) -> Iterator[Engines]:
 @pytest.fixture
 def vault() -> Vault:
     return Vault(MASTER)
+
+
+@pytest.fixture
+def ledger(database: Database, vault: Vault) -> Iterator[Ledger]:
+    """Open a ledger on a migrated database and start its threads."""
+    opened = Ledger.open(database.url, vault=vault, contracts={}, migrate=False)
+    opened.start(several_processes=False)
+    yield opened
+    opened.close()
+
+
+@pytest.fixture
+def operation() -> Operation:
+    """Make an operation that is being observed."""
+    return Operation(
+        id="op_01",
+        owner="acme",
+        subject="agent-7",
+        provider="reports",
+        contract_digest="d" * 64,
+        origin="https://api.reports.example",
+        action="create",
+        mode=Mode.SEND,
+        idempotency_token="token-1",
+        trace_id="trace-1",
+        request_fingerprint="sha256:0",
+        created_at=1_000_000,
+        create_seconds=900,
+        result_seconds=86_400,
+        cancel_seconds=900,
+        collect_seconds=3_600,
+        approval_by=("Zoë", "max"),
+        request=b'{"a":1}',
+        metadata={"städte": "Köln"},
+        expect=Expect(media_type="text/csv", max_bytes=0),
+        state=State.OBSERVING,
+        reading=Reading.RUNNING,
+        remote_job_id="job-1",
+        result_complete=False,
+        updated_at=1_000_000,
+        progress=0.5,
+        due_at=2_000_000,
+        history_hash=b"\x00\xff",
+    )

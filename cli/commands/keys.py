@@ -1,0 +1,102 @@
+"""`gateway keys`: API keys. A key is shown once, when it is made; the record keeps only its hash."""
+
+import difflib
+from typing import Annotated
+
+import typer
+
+from cli import opening, show
+from cli.failure import WRONG_USAGE, CommandError
+
+app = typer.Typer(help="API keys: make, list, revoke.", rich_markup_mode=None)
+
+
+@app.command()
+def create(
+    owner: Annotated[str, typer.Option(help="Whose operations the key reaches (the tenant).")],
+    subject: Annotated[str, typer.Option(help="Who acts with it: a person, an agent, a service.")],
+    scope: Annotated[list[str], typer.Option(help="What it may do; repeat it, or separate by commas. Or: all.")],
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """Make a key and print it, alone on stdout. It is shown this once."""
+    from gateway.keys import SCOPES, new_key
+    from schemas.commands import AddKey
+
+    scopes = _scopes(scope, SCOPES)
+    for name, value in (("--owner", owner), ("--subject", subject)):
+        if not value.strip() or len(value) > 200 or not value.isprintable():  # noqa: PLR2004 - as long as the API takes
+            raise CommandError(f"{name} takes a name of at most 200 printable characters", code=WRONG_USAGE)
+    with opening.record(config, database_url, make=True) as house:
+        key_id, text, digest = new_key(house.world)
+        made = house.ledger.write_now(
+            AddKey(id=key_id, key_sha256=digest, owner=owner, subject=subject, scopes=scopes, now=house.world.now())
+        )
+    if json:
+        show.emit(
+            {
+                "id": made.id,
+                "key": text,
+                "owner": owner,
+                "subject": subject,
+                "scopes": made.scopes,
+                "created_at": show.when(made.created_at),
+            }
+        )
+    else:
+        typer.echo(text)
+
+
+@app.command("list")
+def list_(config: opening.Config = None, database_url: opening.DatabaseUrl = None, json: show.Json = False) -> None:
+    """List the keys, revoked ones too. The keys themselves cannot be shown."""
+    from ledger import queries
+
+    with opening.record(config, database_url) as house:
+        keys = house.ledger.read_now(queries.api_keys)
+    rows = [
+        {
+            "id": key.id,
+            "owner": key.owner,
+            "subject": key.subject,
+            "scopes": list(key.scopes),
+            "created_at": show.when(key.created_at),
+            "revoked_at": show.when(key.revoked_at),
+        }
+        for key in keys
+    ]
+    if json:
+        show.emit(rows)
+    else:
+        show.table(("ID", "OWNER", "SUBJECT", "SCOPES", "CREATED", "REVOKED"), [list(row.values()) for row in rows])
+
+
+@app.command()
+def revoke(
+    key_id: Annotated[str, typer.Argument(metavar="ID", help="The key's id (key_…), as `keys list` shows it.")],
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+) -> None:
+    """Revoke a key: it fails within a second in every process."""
+    from schemas.commands import RevokeKey
+
+    with opening.record(config, database_url) as house:
+        known = house.ledger.write_now(RevokeKey(id=key_id, now=house.world.now()))
+    if not known:
+        which = "of that id (give its id, not the key itself)" if key_id.startswith("rgk_") else key_id[:100]
+        raise CommandError(f"there is no key {which}; see gateway keys list")
+    typer.echo(f"revoked {key_id}")
+
+
+def _scopes(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
+    words = [word.strip() for text in given for word in text.split(",") if word.strip()]
+    for word in words:
+        if word not in known and word != "all":
+            nearest = difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
+            raise CommandError(
+                f"there is no scope {word[:100]}; the nearest is {nearest} (all of them: {', '.join(known)})", code=WRONG_USAGE
+            )
+    if not words:
+        raise CommandError(f"--scope takes one of: {', '.join(known)}, all", code=WRONG_USAGE)
+    return known if "all" in words else tuple(dict.fromkeys(words))

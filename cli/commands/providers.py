@@ -1,0 +1,144 @@
+"""`gateway providers`: the configured accounts, their contracts and secrets. A secret itself is never shown."""
+
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from cli import opening, show
+from cli.failure import FAILED, WRONG_USAGE, CommandError
+
+if TYPE_CHECKING:
+    from cli.configuration import Configuration
+    from schemas.contract import Contract
+    from schemas.settings import ProviderSettings
+
+app = typer.Typer(help="Configured providers: list, show, check.", rich_markup_mode=None)
+
+
+@app.command("list")
+def list_(config: opening.Config = None, json: show.Json = False) -> None:
+    """List the configured providers."""
+    found, contracts = _read(config)
+    rows = [
+        {
+            "name": name,
+            "contract": provider.contract,
+            "origin": provider.base_url or contracts[name].origin,
+            "endpoint": f"{found.settings.public_url}/webhooks/{name}",
+            "owners": list(provider.owners),
+            "secrets": len(provider.secrets),
+            "credential": provider.credential is not None,
+        }
+        for name, provider in found.settings.providers.items()
+    ]
+    if json:
+        show.emit(rows)
+    else:
+        show.table(("NAME", "CONTRACT", "ORIGIN", "ENDPOINT", "OWNERS", "SECRETS", "CREDENTIAL"), [list(row.values()) for row in rows])
+
+
+@app.command("show")
+def show_(
+    name: Annotated[str, typer.Argument(metavar="NAME")],
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """Show one provider: its contract, its secrets' state, its deliveries."""
+    from ledger import examine
+
+    with opening.record(config, database_url) as house:
+        settings = house.settings.providers.get(name)
+        if settings is None:
+            raise _unknown(name, house.configuration)
+        came = house.ledger.read_now(examine.last_deliveries, name)
+        contract = house.contracts[name]
+        shown = {
+            "name": name,
+            "contract": settings.contract,
+            "contract_digest": contract.digest,
+            "title": contract.title,
+            "origin": settings.base_url or contract.origin,
+            "endpoint": f"{house.settings.public_url}/webhooks/{name}",
+            "owners": list(settings.owners),
+            "schemes": [scheme.id for scheme in contract.signatures],
+            "secrets": _secrets(settings, contract, came["last_secret"]),
+            "credential": _credential(settings),
+            "concurrency": contract.limits.concurrency,
+            "rate_per_second": contract.limits.rate_per_second,
+            "last_delivery": show.when(came["last_at"]),
+            "deliveries": came["by_status"],
+        }
+    if json:
+        show.emit(shown)
+    else:
+        show.facts({**shown, "secrets": [f"{row['id']} ({row['state']})" for row in shown["secrets"]]})
+
+
+@app.command()
+def check(
+    name: Annotated[str | None, typer.Argument(metavar="[NAME]", help="Only this one.")] = None,
+    config: opening.Config = None,
+    json: show.Json = False,
+) -> None:
+    """Check that contracts load and that secrets and credentials are there and of the right form. Exit 1 on any fault."""
+    found, contracts = _read(config)
+    if name is not None and name not in contracts:
+        raise _unknown(name, found)
+    outcomes = {key: faults(provider, contracts[key]) for key, provider in found.settings.providers.items() if name is None or key == name}
+    if json:
+        show.emit([{"name": key, "faults": wrong} for key, wrong in outcomes.items()])
+    else:
+        for key, wrong in outcomes.items():
+            typer.echo(f"{key}: ok" if not wrong else "\n".join(show.cell(f"{key}: {fault}", 500) for fault in wrong))
+        if not outcomes:
+            typer.echo("no providers are configured")
+    if any(outcomes.values()):
+        raise typer.Exit(FAILED)
+
+
+def faults(settings: "ProviderSettings", contract: "Contract") -> list[str]:
+    """Return what is wrong with a provider's secrets and credential, each with its cure; no value is shown."""
+    from cli.house import malformed, secrets
+
+    usable, missing = secrets(settings)
+    found = [*missing.values(), *filter(None, (malformed(contract, secret) for secret in usable))]
+    if contract.signatures and not settings.secrets:
+        found.append('no secrets are configured, so every delivery is refused; add secrets = ["env:NAME"]')
+    state = _credential(settings)
+    if state not in {None, "ok"}:
+        found.append(f"credential: {state}")
+    return found
+
+
+def _secrets(settings: "ProviderSettings", contract: "Contract", last: str | None) -> list[dict[str, Any]]:
+    from cli.house import malformed, secrets
+
+    usable, missing = secrets(settings)
+    states = {secret.id: malformed(contract, secret) or "ok" for secret in usable} | missing
+    return [{"id": reference, "state": states[reference], "last_matched": reference == last} for reference in settings.secrets]
+
+
+def _credential(settings: "ProviderSettings") -> str | None:
+    from ledger.errors import SecretMissingError
+    from ledger.vault import resolve
+
+    if settings.credential is None:
+        return None
+    try:
+        resolve(settings.credential)
+    except SecretMissingError as error:
+        return str(error)
+    return "ok"
+
+
+def _read(config: str | None) -> tuple["Configuration", dict[str, "Contract"]]:
+    from cli.contracts import of_providers
+
+    found = opening.configuration(config)
+    return found, of_providers(found.settings.providers, found.folder)
+
+
+def _unknown(name: str, found: "Configuration") -> CommandError:
+    known = ", ".join(sorted(found.settings.providers)) or "none"
+    return CommandError(f"no provider {name[:100]} is configured; configured are: {known}", code=WRONG_USAGE)

@@ -1,0 +1,202 @@
+"""`gateway verify`: whether a delivery is genuine, and what probably went wrong where it is not."""
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Final
+
+import typer
+
+from cli import show
+from cli.failure import FAILED, WRONG_USAGE, CommandError
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from schemas.contract import Contract
+    from schemas.delivery import InboundRequest, Secret, Verdict
+    from schemas.operation import Micros
+
+MAX_BYTES: Final = 67_108_864  # a vector file with its keys and certificates is far smaller
+
+
+def verify(
+    contract: Annotated[str | None, typer.Argument(metavar="[CONTRACT]", help="A shipped contract's name, or a path.")] = None,
+    secret: Annotated[list[str] | None, typer.Option(metavar="REF", help="env:NAME or file:PATH; repeat it for several.")] = None,
+    request: Annotated[
+        str | None, typer.Option(metavar="FILE", help="The request: raw HTTP text, or a JSON case as in vector files. - is stdin.")
+    ] = None,
+    now: Annotated[int | None, typer.Option(metavar="UNIX", help="The time of arrival; else now.")] = None,
+    url: Annotated[str | None, typer.Option(help="The endpoint's public address, for schemes that sign it.")] = None,
+    vectors: Annotated[
+        list[str] | None, typer.Option(metavar="FILE", help="Run a vector file; repeat it, or give further files behind it.")
+    ] = None,
+    more: Annotated[list[str] | None, typer.Argument(metavar="[FILE…]", help="Further vector files.")] = None,
+    json: show.Json = False,
+) -> None:
+    """Judge one delivery (CONTRACT --secret REF --request FILE), or run vector files (--vectors FILE…). Exit 1 when it is not genuine."""
+    if vectors:
+        from cli.commands.verify_vectors import run_files
+
+        # `--vectors a b c`: what stands behind the first file is an argument to the parser.
+        run_files([*vectors, *([contract] if contract else []), *(more or [])], json=json)
+        return
+    if contract is None or request is None or more:
+        raise CommandError("give CONTRACT --secret REF --request FILE, or --vectors FILE…; see gateway verify --help", code=WRONG_USAGE)
+    _one(contract, secret or [], request, now, url, json=json)
+
+
+def _one(name: str, references: list[str], file: str, now: int | None, url: str | None, *, json: bool) -> None:
+    from cli.contracts import contract as contract_of
+    from cli.world import RealWorld
+    from ledger.vault import resolve
+    from providers import mapping
+    from providers.verification import verify as judge
+    from schemas.delivery import Secret, Verified
+    from schemas.operation import SECOND
+
+    contract = contract_of(name, Path.cwd())
+    secrets = tuple(Secret(id=reference, value=resolve(reference)) for reference in references)
+    request = parse(_read(file), url)
+    at = RealWorld().now() if now is None else now * SECOND
+    verdict = judge(request, contract.signatures, secrets, at)
+    genuine = isinstance(verdict, Verified)
+    shown: dict[str, Any] = {"verdict": "genuine" if genuine else "refused", "scheme": verdict.scheme_id, "secret": verdict.secret_id}
+    if isinstance(verdict, Verified):
+        events = mapping.events(contract, request, verdict.signed)
+        shown["events"] = [{"dedup_key": event.dedup_key, **mapping.describe(event)} for event in events]
+    else:
+        shown |= {
+            "reason": str(verdict.reason),
+            "detail": verdict.detail,
+            "likely_cause": likely_cause(contract, request, secrets, at, verdict),
+        }
+    if json:
+        show.emit(shown)
+    else:
+        events_shown = shown.pop("events", [])
+        show.facts(shown)
+        for number, event in enumerate(events_shown, start=1):
+            show.facts({f"event {number} {key}": value for key, value in event.items()})
+    if not genuine:
+        raise typer.Exit(FAILED)
+
+
+# --- the likely cause of a refusal; nothing here ever accepts
+
+
+def likely_cause(
+    contract: "Contract", request: "InboundRequest", secrets: "Sequence[Secret]", now: "Micros", verdict: "Verdict"
+) -> str | None:
+    """Return what probably went wrong (MISSION B12): which small change would have made the delivery genuine."""
+    from providers.verification import check_secret
+    from providers.verification import verify as judge
+    from schemas.delivery import Reason, Refused, Verified
+
+    if not isinstance(verdict, Refused):
+        return None
+    if verdict.genuine or verdict.reason in {Reason.TOO_OLD, Reason.IN_FUTURE}:
+        return "the signature is right and only the time is not: an old delivery, or a clock that is wrong; give its time by --now"
+    if not secrets:
+        return "no secret was given: --secret env:NAME"
+    faults = [check_secret(scheme, secret.value) for scheme in contract.signatures for secret in secrets]
+    if faults and all(faults):
+        return f"the secret {faults[0]}"
+    for cause, changed in _variants(request):
+        if isinstance(judge(changed, contract.signatures, secrets, now), Verified):
+            return cause
+    if verdict.reason is Reason.WRONG_SIGNATURE:
+        return "another secret than the one that signed it (another endpoint, environment or account), or a body changed on its way"
+    return None
+
+
+def _variants(request: "InboundRequest") -> "Iterator[tuple[str, InboundRequest]]":
+    import json
+    from dataclasses import replace
+
+    body = request.body
+    if body.rstrip(b"\r\n") != body:
+        yield "the body got a line break at its end when it was saved; save the exact bytes", replace(request, body=body.rstrip(b"\r\n"))
+    for ending in (b"\n", b"\r\n"):
+        yield "the body has lost the line break at its end; save the exact bytes", replace(request, body=body + ending)
+    if b"\n" in body:
+        yield "line ends were changed when it was saved; save the exact bytes", replace(request, body=body.replace(b"\r\n", b"\n"))
+        yield "line ends were changed when it was saved; save the exact bytes", replace(request, body=body.replace(b"\n", b"\r\n"))
+    try:
+        value = json.loads(body)
+    except (ValueError, RecursionError):
+        value = None
+    if value is not None:
+        for separators, escaped in (((",", ":"), False), ((",", ":"), True), ((", ", ": "), False), ((", ", ": "), True)):
+            text = json.dumps(value, separators=separators, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
+            yield "the body was parsed and written again before it was verified; keep the exact bytes", replace(request, body=text)
+    address = request.public_url
+    if address:
+        other = address.replace("http://", "https://", 1) if address.startswith("http://") else address.replace("https://", "http://", 1)
+        yield (
+            "the provider signed the address with the other scheme (http, https); set public_url to what the provider has",
+            replace(request, public_url=other),
+        )
+        slashed = address.rstrip("/") if address.endswith("/") else f"{address}/"
+        yield (
+            "the provider signed the address with another end (a slash); set public_url to what the provider has",
+            replace(request, public_url=slashed),
+        )
+
+
+# --- the request's file
+
+
+def parse(data: bytes, url: str | None = None) -> "InboundRequest":
+    """Return the request in `data`: raw HTTP text, or the JSON object of a vector case. Raises CommandError."""
+    if data.lstrip()[:1] == b"{":
+        return _from_case(data, url)
+    return _from_http(data, url)
+
+
+def _from_case(data: bytes, url: str | None) -> "InboundRequest":
+    from providers.vectors import request_of
+    from schemas.jsontext import UnreadableJsonError
+    from schemas.jsontext import parse as parse_json
+
+    try:
+        case = parse_json(data)
+        return request_of({**case, "url": url or case.get("url", "http://localhost/")})
+    except (UnreadableJsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CommandError(
+            f"the request is not a case of a vector file ({type(error).__name__}); it has url, headers, body_base64", code=WRONG_USAGE
+        ) from None
+
+
+def _from_http(data: bytes, url: str | None) -> "InboundRequest":
+    from schemas.delivery import InboundRequest
+
+    head, separator, body = data.partition(b"\r\n\r\n")
+    if not separator or b"\n\n" in head:  # saved with bare line ends
+        head, separator, body = data.partition(b"\n\n")
+    first, *lines = head.replace(b"\r\n", b"\n").split(b"\n")
+    start = re.fullmatch(rb"([A-Z]+) (\S+)(?: HTTP/[0-9.]+)?", first)
+    if start is None or not separator or any(b":" not in line for line in lines):
+        wanted = "a request line (POST /path HTTP/1.1), header lines, an empty line, the body"
+        raise CommandError(f"the request is neither JSON nor HTTP text: {wanted}", code=WRONG_USAGE)
+    headers = tuple((name.strip().lower(), value.strip(b" \t")) for name, _, value in (line.partition(b":") for line in lines))
+    target = start[2]
+    host = next((value for name, value in headers if name == b"host"), b"localhost")
+    address = target if b"://" in target else b"https://" + host + target
+    whole = url.encode() if url else address
+    path, _, query = target.partition(b"?")
+    return InboundRequest(
+        method=start[1].decode(), path=path, query=query, headers=headers, body=body, public_url=whole.partition(b"?")[0].decode("latin-1")
+    )
+
+
+def _read(file: str) -> bytes:
+    import sys
+
+    if file == "-":
+        data = sys.stdin.buffer.read(MAX_BYTES + 1)
+    else:
+        with Path(file).open("rb") as opened:
+            data = opened.read(MAX_BYTES + 1)
+    if len(data) > MAX_BYTES:
+        raise CommandError(f"{file}: larger than {MAX_BYTES} bytes", code=WRONG_USAGE)
+    return data

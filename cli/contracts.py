@@ -1,0 +1,98 @@
+"""Finds and reads contract files: the shipped ones by name, one's own by path. `providers.contract.load` judges their bytes."""
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping
+from importlib import resources
+from pathlib import Path
+from typing import Final
+
+from cli.configuration import ConfigurationError
+from providers.contract import ContractError, load
+from providers.mapping import describe, events
+from providers.vectors import request_of, run, secrets_of
+from providers.verification import verify
+from schemas.contract import Contract
+from schemas.delivery import Verified
+from schemas.operation import SECOND
+from schemas.settings import ProviderSettings
+
+MAX_BYTES: Final = 1_048_576
+_SUFFIX: Final = ".toml"
+_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_.-]{0,99}\Z")
+
+
+def shipped() -> tuple[str, ...]:
+    """Return the names of the contracts that come with this version, sorted."""
+    folder = resources.files("providers") / "contracts"
+    if not folder.is_dir():
+        return ()
+    return tuple(sorted(item.name.removesuffix(_SUFFIX) for item in folder.iterdir() if item.name.endswith(_SUFFIX)))
+
+
+def is_path(reference: str) -> bool:
+    """Return whether a contract is named by path: it has a `/` or ends in `.toml`."""
+    return "/" in reference or reference.endswith(_SUFFIX)
+
+
+def read(reference: str, folder: Path) -> bytes:
+    """Return the bytes of a contract, a relative path starting at `folder`. Raises ConfigurationError."""
+    if is_path(reference):
+        place = folder / Path(reference).expanduser()
+        try:
+            with place.open("rb") as file:
+                data = file.read(MAX_BYTES + 1)
+        except OSError as error:
+            raise ConfigurationError([f"contract {place}: {error.strerror}"]) from None
+        if len(data) > MAX_BYTES:
+            raise ConfigurationError([f"contract {place}: larger than {MAX_BYTES} bytes; this is not a contract"])
+        return data
+    names = shipped()
+    if reference not in names or not _NAME.match(reference):
+        near = difflib.get_close_matches(reference, names, n=1, cutoff=0.0)
+        hint = f"; the nearest shipped one is {near[0]}" if near else ""
+        raise ConfigurationError([f"contract {reference[:100]}: no shipped contract has this name{hint} (a path has a / or ends in .toml)"])
+    return (resources.files("providers") / "contracts" / f"{reference}{_SUFFIX}").read_bytes()
+
+
+def contract(reference: str, folder: Path) -> Contract:
+    """Return the contract of that name or path. Raises ConfigurationError with all faults of the file."""
+    data = read(reference, folder)
+    name = Path(reference).name.removesuffix(_SUFFIX)
+    try:
+        return load(data, name=name)
+    except ContractError as error:
+        raise ConfigurationError([f"contract {reference}: {fault}" for fault in error.faults]) from None
+
+
+def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dict[str, Contract]:
+    """Return the contract of every configured provider by the provider's name. Raises ConfigurationError with all faults of all."""
+    found: dict[str, Contract] = {}
+    faults: list[str] = []
+    for name, settings in providers.items():
+        try:
+            found[name] = contract(settings.contract, folder)
+        except ConfigurationError as error:
+            faults.extend(f"providers.{name}: {fault}" for fault in error.faults)
+        else:
+            if not (settings.base_url or found[name].origin) and found[name].status is not None:
+                faults.append(f"providers.{name}.base_url: is missing; the contract {settings.contract} names no origin")
+    if faults:
+        raise ConfigurationError(faults)
+    return found
+
+
+def sample_faults(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Yield (sample, fault) for every signed sample that the contract itself judges or maps otherwise than it says."""
+    deliveries = [sample for sample in contract.samples if "expect" in sample]
+    for sample, (name, passed, why) in zip(deliveries, run({"cases": deliveries}, contract.signatures), strict=True):
+        if not passed:
+            yield name, f"expected {sample['expect']}, but {why}"
+        elif sample["expect"] == "valid" and "event" in sample:
+            request = request_of(sample)
+            verdict = verify(request, contract.signatures, secrets_of(sample), int(sample["now"] * SECOND))
+            assert isinstance(verdict, Verified), "the same judgement twice"
+            found = [dict(describe(event)) for event in events(contract, request, verdict.signed)]
+            expected = sample["event"] if isinstance(sample["event"], list) else [sample["event"]]
+            if found != expected:
+                yield name, f"expected the event {expected}, but found {found}"

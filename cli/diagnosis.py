@@ -1,0 +1,225 @@
+"""What `gateway doctor` looks at: settings, key file, folders, secrets, database, reconciler, clocks. It changes nothing."""
+
+import asyncio
+import os
+import shutil
+import stat
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Final, Literal
+from urllib.parse import urlsplit
+
+from cli import contracts as contract_files
+from cli import house as composition
+from cli.commands.providers import faults as provider_faults
+from cli.configuration import Configuration, ConfigurationError
+from cli.house import House
+from ledger import examine, queries
+from ledger.audit import self_audit
+from ledger.errors import LedgerError
+from schemas.operation import SECOND, Micros
+from schemas.settings import Settings
+from schemas.world import World
+
+Level = Literal["ok", "note", "warning", "fault"]
+FRESH: Final[Micros] = 90 * SECOND  # the slowest duty of the reconciler runs every minute
+SKEW: Final[Micros] = 2 * SECOND  # more than this and `readyz` fails
+ROOM_BYTES: Final = 1 << 30  # less free disk than this is told
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finding:
+    """One thing that was looked at. `fault`: something does not work. `warning`: it will not, or not for everybody."""
+
+    level: Level
+    about: str
+    found: str
+    cure: str = ""
+
+
+def diagnose(configuration: Configuration, world: World) -> list[Finding]:
+    """Return all findings, in the order in which things depend on each other."""
+    settings = configuration.settings
+    findings = [Finding(level="ok", about="configuration", found=str(configuration.file or "no file: defaults and environment"))]
+    findings.extend(_addresses(settings))
+    findings.extend(_key_file(settings))
+    findings.extend(_folders(settings))
+    findings.extend(_scheduler(world))
+    try:
+        contracts = contract_files.of_providers(settings.providers, configuration.folder)
+    except ConfigurationError as error:
+        return [*findings, *(Finding(level="fault", about="contracts", found=fault) for fault in error.faults)]
+    for name, provider in settings.providers.items():
+        wrong = provider_faults(provider, contracts[name])
+        findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
+        if not wrong:
+            findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
+        if contracts[name].create is not None and provider.credential is None:
+            cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
+            findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
+    findings.extend(_record(configuration, world))
+    return findings
+
+
+def _addresses(settings: Settings) -> Iterator[Finding]:
+    host = urlsplit(settings.public_url).hostname or ""
+    local = host in {"localhost", "::1"} or host.startswith("127.")
+    outside = [name for name, provider in settings.providers.items() if not _is_local(provider.base_url)]
+    if local and outside:
+        cure = "set public_url to the https address that providers can reach"
+        yield Finding(level="warning", about="public_url", found=f"{settings.public_url} is reachable from this machine only", cure=cure)
+    elif not local and settings.public_url.startswith("http://"):
+        yield Finding(
+            level="warning", about="public_url", found="deliveries and keys travel unencrypted", cure="serve it by https, behind a proxy"
+        )
+    else:
+        yield Finding(level="ok", about="public_url", found=settings.public_url)
+
+
+def _is_local(url: str | None) -> bool:
+    host = urlsplit(url or "").hostname or ""
+    return host in {"localhost", "::1"} or host.startswith("127.")
+
+
+def _key_file(settings: Settings) -> Iterator[Finding]:
+    place = Path(settings.key_file)
+    try:
+        found = place.stat()
+    except FileNotFoundError:
+        yield Finding(
+            level="note",
+            about="key file",
+            found=f"{place} does not exist",
+            cure="the first start makes it; back it up apart from the database",
+        )
+        return
+    except OSError as error:
+        yield Finding(level="fault", about="key file", found=f"{place}: {error.strerror}", cure="give this user access to it")
+        return
+    mode = stat.S_IMODE(found.st_mode)
+    if mode & 0o077:
+        yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
+    else:
+        yield Finding(level="ok", about="key file", found=str(place))
+
+
+def _folders(settings: Settings) -> Iterator[Finding]:
+    folders = {"artifacts": Path(settings.artifact_dir)}
+    if settings.database_url.startswith("sqlite:///"):
+        folders["database"] = Path(settings.database_url.removeprefix("sqlite:///")).parent
+    for about, folder in folders.items():
+        there = next(place for place in (folder, *folder.parents) if place.exists())
+        free = shutil.disk_usage(there).free
+        if not os.access(there, os.W_OK | os.X_OK):
+            yield Finding(
+                level="fault", about=about, found=f"{there} cannot be written", cure="give this user write access, or name another folder"
+            )
+        elif free < ROOM_BYTES:
+            yield Finding(
+                level="warning", about=about, found=f"{free >> 20} MiB are free at {there}", cure="make room: a full disk stops deliveries"
+            )
+        else:
+            yield Finding(level="ok", about=about, found=f"{folder}, {free >> 30} GiB free")
+
+
+def _scheduler(world: World) -> Iterator[Finding]:
+    """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
+    from reconciler.ticks import Duty, Ticks
+
+    async def nothing() -> dict[str, int]:
+        return {}
+
+    async def look() -> list[dict[str, Any]]:
+        ticks = Ticks((Duty(name="look", seconds=3_600, run=nothing),), monotonic=world.monotonic)
+        ticks.start()
+        try:
+            return ticks.describe()
+        finally:
+            ticks.stop()
+
+    try:
+        (job,) = asyncio.run(look())
+    except RuntimeError as error:
+        yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
+    else:
+        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        yield Finding(level="ok", about="scheduler", found=shown)
+
+
+def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
+    url = configuration.settings.database_url
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        yield Finding(level="note", about="database", found="does not exist", cure="the first start of gateway serve makes it")
+        return
+    try:
+        house = composition.open_house(configuration, world=world, migrate=False)
+    except LedgerError as error:
+        yield Finding(level="fault", about="database", found=str(error))
+        return
+    try:
+        yield from _database(house)
+        yield from _operations(house)
+        yield from _heartbeats(house)
+    except LedgerError as error:
+        yield Finding(level="fault", about="database", found=str(error))
+    finally:
+        house.ledger.close()
+
+
+def _database(house: House) -> Iterator[Finding]:
+    version = house.ledger.read_now(examine.version)
+    if house.ledger.read_now(examine.takes_one_process):
+        cure = "use gateway serve, or install SQLite 3.51.3 or later (pip install pysqlite3), or PostgreSQL"
+        yield Finding(
+            level="warning", about="database", found=f"{version} allows one process only (sqlite.org/wal.html#walresetbug)", cure=cure
+        )
+    else:
+        yield Finding(level="ok", about="database", found=f"{version}, schema and master key are right")
+    clock = house.ledger.read_now(examine.clock)
+    if clock is not None and abs(clock - house.world.now()) > SKEW:
+        skew = (house.world.now() - clock) / SECOND
+        yield Finding(level="fault", about="clock", found=f"this host is {skew:+.1f} s off the database's", cure="run NTP on both")
+
+
+def _operations(house: House) -> Iterator[Finding]:
+    missing = sorted(set(house.ledger.read_now(queries.live_providers)) - set(house.contracts))
+    for name in missing:
+        cure = f"configure [providers.{name}] again, or end its operations (gateway operations list --provider {name})"
+        yield Finding(level="fault", about=f"provider {name}", found="has operations that are not final and is not configured", cure=cure)
+    asked = len(house.ledger.read_now(queries.questions, None, 1_000))
+    if asked:
+        cure = "gateway operations list --status attention"
+        yield Finding(level="note", about="questions", found=f"{asked} operations wait for a person", cure=cure)
+    odd = {name: count for name, count in house.ledger.read_now(self_audit, house.world.now()).items() if count}
+    for name, count in odd.items():
+        cure = "start gateway reconcile or serve" if name in {"active_overdue", "receipts_unprocessed"} else "gateway audit verify"
+        yield Finding(level="fault", about="self-audit", found=f"{name} {count}", cure=cure)
+    owners = {key.owner for key in house.ledger.read_now(queries.api_keys) if key.revoked_at is None}
+    if not owners:
+        yield Finding(level="note", about="keys", found="no API key is valid", cure="gateway keys create")
+    for name, provider in house.settings.providers.items():
+        if len(owners) > 1 and not provider.owners:
+            cure = f'add owners = ["…"] to [providers.{name}]'
+            yield Finding(level="warning", about=f"provider {name}", found=f"all {len(owners)} owners may use it", cure=cure)
+
+
+def _heartbeats(house: House) -> Iterator[Finding]:
+    beats = house.ledger.read_now(queries.heartbeats)
+    now = house.world.now()
+    newest = max((beat["last_at"] for beat in beats), default=None)
+    if newest is None or now - newest > FRESH:
+        when = "has never run" if newest is None else f"ran last {(now - newest) // SECOND} s ago"
+        yield Finding(level="warning", about="reconciler", found=when, cure="start gateway serve, or gateway reconcile beside gateway web")
+        return
+    if newest - now > SKEW:
+        yield Finding(
+            level="fault", about="clock", found=f"the reconciler's is {(newest - now) // SECOND} s ahead of this one", cure="run NTP"
+        )
+    failing = [beat for beat in beats if now - beat["last_at"] <= FRESH and beat["error"]]
+    for beat in failing:
+        yield Finding(
+            level="fault", about=f"duty {beat['duty']}", found=f"fails in {beat['process']}: {beat['error']}", cure="see that process's log"
+        )
+    if not failing:
+        yield Finding(level="ok", about="reconciler", found="its duties run")

@@ -1,0 +1,226 @@
+"""The composition of the house: settings in, the parts of a process out. Everything is made here and nothing is a global."""
+
+import logging
+import os
+import socket
+from collections.abc import AsyncIterator, Callable, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Final
+
+import structlog
+
+from cli import contracts as contract_files
+from cli.configuration import Configuration
+from ledger.errors import SecretMissingError
+from ledger.ledger import Ledger
+from ledger.vault import Vault, load_or_create_key, resolve
+from providers.verification import Verifier, check_secret, prepare
+from schemas.contract import Contract
+from schemas.delivery import Secret
+from schemas.settings import ProviderSettings, Settings
+from schemas.world import World
+
+if TYPE_CHECKING:
+    from asyncio import Event
+
+    from artifacts.store import Store
+    from gateway.gate import Endpoint, Endpoints, Gate
+    from reconciler.clockwork import Clockwork
+
+CHUNK_BYTES: Final = 262_144  # of a stored result on its way to a caller
+_log = structlog.get_logger("house")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class House:
+    """The open record with what belongs to it. Close `ledger` at the end."""
+
+    configuration: Configuration
+    contracts: Mapping[str, Contract]
+    ledger: Ledger
+    world: World
+
+    @property
+    def settings(self) -> Settings:
+        """Return the settings."""
+        return self.configuration.settings
+
+
+def open_house(configuration: Configuration, *, world: World, migrate: bool, role: str = "command") -> House:
+    """Read contracts and master key and open the record. Raises ConfigurationError (ours and the ledger's), LedgerUnavailableError."""
+    logging.getLogger("alembic").setLevel(logging.WARNING)
+    contracts = contract_files.of_providers(configuration.settings.providers, configuration.folder)
+    vault = Vault(load_or_create_key(configuration.settings.key_file))
+    ledger = Ledger.open(
+        configuration.settings.database_url,
+        vault=vault,
+        contracts=contracts,
+        migrate=migrate,
+        chance=world.chance,
+        application_name=f"gateway-{role}",
+    )
+    return House(configuration=configuration, contracts=contracts, ledger=ledger, world=world)
+
+
+def worker_name() -> str:
+    """Return this process's name in leases, heartbeats and history. Leases are told apart by fences, not by it."""
+    return f"{socket.gethostname()[:100]}:{os.getpid()}"
+
+
+# --- the HTTP edge
+
+
+def secrets(settings: ProviderSettings) -> tuple[tuple[Secret, ...], dict[str, str]]:
+    """Return the usable webhook secrets of a provider, and what is wrong with the others by reference. No value is shown."""
+    found: list[Secret] = []
+    faults: dict[str, str] = {}
+    for reference in settings.secrets:
+        try:
+            found.append(Secret(id=reference, value=resolve(reference)))
+        except SecretMissingError as error:
+            faults[reference] = str(error)
+    return tuple(found), faults
+
+
+def malformed(contract: Contract, secret: Secret) -> str:
+    """Return why a secret serves none of the contract's schemes, or the empty text."""
+    faults = [check_secret(scheme, secret.value) for scheme in contract.signatures]
+    return "" if not faults or None in faults else f"{secret.id} {faults[0]}"
+
+
+def endpoints(settings: Settings, contracts: Mapping[str, Contract]) -> dict[str, "Endpoint"]:
+    """Return the endpoints of the configured providers. One without a usable secret refuses everything (B010)."""
+    from gateway.gate import Endpoint
+
+    made = {}
+    for name, provider in settings.providers.items():
+        contract = contracts[name]
+        usable, faults = secrets(provider)
+        for fault in [*faults.values(), *filter(None, (malformed(contract, secret) for secret in usable))]:
+            _log.warning("house.secret_unusable", provider=name, fault=fault)
+        verifier = prepare(contract.signatures, usable)
+        made[name] = Endpoint(name=name, contract=contract, settings=provider, verifier=verifier if serves(verifier) else None)
+    return made
+
+
+def serves(verifier: Verifier) -> bool:
+    """Return whether any scheme has what it needs to accept a delivery."""
+    return any(checker is not None for _, checker in verifier.checkers)
+
+
+def gate(house: House, *, endpoints: "Endpoints", closing: "Event", expects_reconciler: bool) -> "Gate":
+    """Return what the HTTP edge is given."""
+    from gateway.gate import Gate
+
+    return Gate(
+        ledger=house.ledger,
+        endpoints=endpoints,
+        settings=house.settings,
+        world=house.world,
+        open_artifact=opener(store(house.settings)),
+        expects_reconciler=expects_reconciler,
+        closing=closing,
+    )
+
+
+def store(settings: Settings) -> "Store":
+    """Return the room of stored results. Raises OSError where its folder cannot be used."""
+    from artifacts.store import Store
+
+    return Store(settings.artifact_dir)
+
+
+def opener(room: "Store") -> Callable[[str, int, int], AsyncIterator[bytes]]:
+    """Return how the HTTP edge reads stored results: (id, first byte, length) -> chunks."""
+
+    async def read(artifact: str, start: int, length: int) -> AsyncIterator[bytes]:
+        from artifacts.store import MissingArtifactError
+
+        try:
+            reader = await room.open(artifact)
+        except MissingArtifactError as error:
+            raise FileNotFoundError(str(error)) from error
+        try:
+            end = start + length
+            while start < end:
+                chunk = await reader.read(start, min(CHUNK_BYTES, end - start))
+                if not chunk:
+                    break
+                start += len(chunk)
+                yield chunk
+        finally:
+            reader.close()
+
+    return read
+
+
+# --- the reconciler
+
+
+def credentials(settings: Settings) -> Callable[[str], str | None]:
+    """Return how the reconciler gets an account's credential: read anew for each errand, so that a rotated one counts at once.
+
+    Raises SecretMissingError where one is configured and missing: the errand is not sent, rather than sent without it.
+    """
+    references = {name: provider.credential for name, provider in settings.providers.items()}
+
+    def credential(provider: str) -> str | None:
+        reference = references.get(provider)
+        return None if reference is None else resolve(reference).decode("utf-8", "replace")
+
+    return credential
+
+
+def clockwork(house: House) -> "Clockwork":
+    """Return the reconciler of this process, not started yet."""
+    from ledger.audit import self_audit
+    from reconciler.clockwork import Clockwork
+    from reconciler.desk import Account
+    from reconciler.errands import Performer
+    from reconciler.leases import Leases
+    from reconciler.pace import Pace
+    from reconciler.transport import Transport
+
+    settings, world, contracts = house.settings, house.world, house.contracts
+    worker = worker_name()
+    room = store(settings)
+    accounts = {
+        name: Account(
+            settings=provider,
+            contract=contracts[name],
+            transport=Transport(world, concurrency=contracts[name].limits.concurrency),
+        )
+        for name, provider in settings.providers.items()
+    }
+    pace = Pace({name: contract.limits for name, contract in contracts.items()}, now=world.monotonic())
+    leases = Leases(house.ledger, world, lease_seconds=settings.clockwork.lease_seconds)
+
+    async def audit() -> Mapping[str, int]:
+        counts = await house.ledger.read(self_audit, world.now())
+        found = {name: count for name, count in counts.items() if count}
+        if found:
+            _log.warning("house.audit_found", **found)
+        return found
+
+    performer = Performer(
+        world=world,
+        store=room,
+        pace=pace,
+        accounts=accounts,
+        leases=leases,
+        credential=credentials(settings),
+        public_url=settings.public_url,
+        actor=f"reconciler:{worker}",
+    )
+    return Clockwork(
+        record=house.ledger,
+        world=world,
+        performer=performer,
+        leases=leases,
+        pace=pace,
+        accounts=accounts,
+        store=room,
+        settings=settings.clockwork,
+        worker=worker,
+        audit=audit,
+    )

@@ -1,0 +1,192 @@
+"""A process that serves: web, reconciler, or both. Starts, reloads on SIGHUP, drains on the first signal, ends at once on the second.
+
+Works as process 1 of a container, where a signal without a handler is ignored: handlers stand before the record is opened.
+"""
+
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from types import FrameType
+from typing import TYPE_CHECKING, Any, Final
+
+import structlog
+
+from cli import contracts as contract_files
+from cli import house as composition
+from cli.configuration import Configuration, ConfigurationError
+from cli.failure import CommandError
+from cli.house import House
+from ledger import queries
+from ledger.errors import LedgerError
+from schemas.settings import Settings
+
+if TYPE_CHECKING:
+    from reconciler.clockwork import Clockwork
+
+ENDED_AT_ONCE: Final = 1
+_STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+# Settings that a running process cannot change: what they name is open.
+_FIXED: Final = ("database_url", "key_file", "artifact_dir", "public_url", "web")
+_log = structlog.get_logger("house")
+
+
+def stop_while_starting() -> None:
+    """Let SIGTERM and SIGINT end the process with 0 until the loop takes them over: nothing has been served yet."""
+
+    def leave(_number: int, _frame: FrameType | None) -> None:
+        sys.exit(0)
+
+    for number in _STOPPING:
+        signal.signal(number, leave)
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # what it would reload is being read
+
+
+def run(process: "Process") -> None:
+    """Run a process to its end on a fast event loop, then close the record."""
+    try:
+        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+            runner.run(process.work())
+    finally:
+        if not process.house.ledger.close():
+            _log.warning("house.unwritten", detail="the writer did not end in time; what was acknowledged is stored")
+
+
+def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    try:
+        import uvloop
+    except ImportError:  # no wheel for this platform
+        return asyncio.new_event_loop
+    return uvloop.new_event_loop
+
+
+class Process:
+    """One serving process. `reread` reads the configuration anew for SIGHUP. `told` gets the address when web listens."""
+
+    def __init__(
+        self, house: House, *, web: bool, reconciler: bool, reread: Callable[[], Configuration], told: Callable[[str], None]
+    ) -> None:
+        self.house = house
+        self._web = web
+        self._reconciler = reconciler
+        self._reread = reread
+        self._told = told
+        self._closing = asyncio.Event()
+        self._endpoints: Any = None
+        self._clockwork: Clockwork | None = None
+        self._reloading: asyncio.Task[None] | None = None
+        self._retired: set[asyncio.Task[Any]] = set()
+
+    async def work(self) -> None:
+        """Serve until a signal; then let what runs come to its end within the settings. Raises OSError for an address that is taken."""
+        self._take_signals()
+        house = self.house
+        # On SQLite a process that does both halves hears of itself; two processes have to look for each other's commits.
+        both = self._web and self._reconciler
+        house.ledger.start(several_processes=None if both else True)
+        await self._warn_of_unconfigured()
+        serving: asyncio.Task[None] | None = None
+        if self._reconciler:
+            self._clockwork = composition.clockwork(house)
+            await self._clockwork.start()
+        if self._web:
+            serving = asyncio.create_task(self._serve_web(), name="web")
+        else:
+            self._told("")
+        closing = asyncio.create_task(self._closing.wait(), name="closing")
+        await asyncio.wait([closing, *([serving] if serving else [])], return_when=asyncio.FIRST_COMPLETED)
+        self._closing.set()
+        _log.info("house.stopping")
+        await closing
+        drains = [task for task in (self._reloading, *self._retired) if task is not None]
+        if self._clockwork is not None:
+            drains.append(asyncio.create_task(self._drain(self._clockwork)))
+        if serving is not None:
+            drains.append(serving)
+        outcomes = await asyncio.gather(*drains, return_exceptions=True)
+        for outcome in outcomes:
+            if isinstance(outcome, BaseException):
+                raise outcome
+
+    async def _serve_web(self) -> None:
+        from gateway.app import create_app
+        from gateway.gate import Endpoints
+        from gateway.server import serve
+
+        house = self.house
+        self._endpoints = Endpoints(composition.endpoints(house.settings, house.contracts))
+        gate = composition.gate(house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler)
+        web = house.settings.web
+        try:
+            await serve(create_app(gate), web, on_started=self._told, stop=self._closing)
+        except OSError as error:
+            where = web.uds or f"{web.host}:{web.port}"
+            raise CommandError(f"cannot listen on {where}: {error.strerror or error}; choose another by --port, --host or --uds") from error
+
+    async def _drain(self, clockwork: "Clockwork") -> None:
+        drained = await clockwork.drain()
+        if drained.lost:
+            _log.warning("house.interrupted", lost=drained.lost, detail="the next worker finds their open attempts")
+
+    # --- signals
+
+    def _take_signals(self) -> None:
+        loop = asyncio.get_running_loop()
+        for number in _STOPPING:
+            loop.add_signal_handler(number, self._stop)
+        loop.add_signal_handler(signal.SIGHUP, self._reload)
+
+    def _stop(self) -> None:
+        if self._closing.is_set():
+            _log.warning("house.ended_at_once", detail="second signal")
+            sys.stderr.flush()
+            os._exit(ENDED_AT_ONCE)  # the record is as of its last commit, as after any crash
+        self._closing.set()
+
+    def _reload(self) -> None:
+        if self._closing.is_set() or (self._reloading is not None and not self._reloading.done()):
+            return
+        self._reloading = asyncio.create_task(self._reload_once(), name="reload")
+
+    async def _reload_once(self) -> None:
+        """Take the configuration over, all of it or nothing. The former reconciler ends its errands beside the new one."""
+        try:
+            found = await asyncio.to_thread(self._reread)
+            _check_unchanged(self.house.settings, found.settings)
+            contracts = await asyncio.to_thread(contract_files.of_providers, found.settings.providers, found.folder)
+            house = replace(self.house, configuration=found, contracts=contracts)
+            endpoints = composition.endpoints(found.settings, contracts)
+            clockwork = composition.clockwork(house) if self._reconciler else None
+        except (ConfigurationError, LedgerError, OSError) as error:
+            _log.error("house.reload_refused", fault=str(error))
+            return
+        self.house = house
+        house.ledger.contracts = contracts
+        if self._endpoints is not None:
+            self._endpoints.replace(endpoints)
+        if clockwork is not None:
+            former, self._clockwork = self._clockwork, clockwork
+            await clockwork.start()
+            if former is not None:
+                task = asyncio.create_task(self._drain(former), name="retired")
+                self._retired.add(task)
+                task.add_done_callback(self._retired.discard)
+        _log.info("house.reloaded", providers=sorted(contracts))
+        await self._warn_of_unconfigured()
+
+    async def _warn_of_unconfigured(self) -> None:
+        live = await self.house.ledger.read(queries.live_providers)
+        for name in sorted(set(live) - set(self.house.contracts)):
+            _log.warning(
+                "house.provider_missing",
+                provider=name,
+                detail="it has operations that are not final; nothing reads them until it is configured",
+            )
+
+
+def _check_unchanged(former: Settings, found: Settings) -> None:
+    changed = [name for name in _FIXED if getattr(found, name) != getattr(former, name)]
+    if changed:
+        raise ConfigurationError([f"{', '.join(changed)} cannot change while the process runs; restart it"])

@@ -1,0 +1,182 @@
+"""The clockwork: APScheduler ticks and wake-ups drive claiming; duties keep the record and this process healthy.
+
+The schedule itself is the `due_at` column. A wake-up is an event that is cleared *before* the claim: what becomes due while a
+claim runs sets it again, so that no wake-up is lost. The tick `work` is only the fallback.
+"""
+
+import asyncio
+import contextlib
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import structlog
+
+from artifacts.store import Store
+from ledger.errors import LedgerError
+from ledger.ledger import Ledger
+from reconciler.crew import Crew, Drained, Performs
+from reconciler.desk import Accounts
+from reconciler.leases import Leases
+from reconciler.pace import Pace
+from reconciler.ticks import Duty, Ticks
+from schemas.commands import Beat, Sweep
+from schemas.operation import SECOND
+from schemas.settings import ClockworkSettings
+from schemas.world import World
+
+_log = structlog.get_logger("reconciler")
+
+SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
+BEAT_SECONDS: Final = 10.0
+TIDY_SECONDS: Final = 3_600.0
+PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
+_RENEW_STEPS: Final = 6  # ticks in one lease
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # between claims while the record refuses
+
+Audit = Callable[[], Awaitable[Mapping[str, int]]]
+
+
+class Clockwork:
+    """The reconciler of one process. `audit` runs the ledger's self-audit and returns its counts (0 is healthy)."""
+
+    def __init__(
+        self,
+        *,
+        record: Ledger,
+        world: World,
+        performer: Performs,
+        leases: Leases,
+        pace: Pace,
+        accounts: Accounts,
+        store: Store,
+        settings: ClockworkSettings,
+        worker: str,
+        audit: Audit,
+    ) -> None:
+        self._record = record
+        self._world = world
+        self._accounts = accounts
+        self._pace = pace
+        self._settings = settings
+        self._worker = worker
+        self._wake = asyncio.Event()
+        self._stop = asyncio.Event()
+        self._driver: asyncio.Task[None] | None = None
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._crew = Crew(record=record, world=world, performer=performer, pace=pace, settings=settings, worker=worker, freed=self._freed)
+        self.claims = {"runs": 0, "claimed": 0, "failures": 0}
+
+        async def tidy() -> Mapping[str, int]:
+            return {"parts": await asyncio.to_thread(store.sweep, world.now() - PART_AGE_SECONDS * SECOND)}
+
+        self.ticks = Ticks(
+            (
+                Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
+                Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
+                Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
+                Duty(name="audit", seconds=settings.audit_seconds, run=audit),
+                Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
+                Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
+            ),
+            monotonic=world.monotonic,
+        )
+
+    async def start(self) -> None:
+        """Start the ticks and the driver in the running loop. Raises RuntimeError where the scheduler is not as we set it."""
+        self._loop = asyncio.get_running_loop()
+        self._record.on_due(self.wake)
+        self.ticks.start()
+        self._driver = asyncio.create_task(self._drive(), name="clockwork")
+        self.wake()
+
+    def wake(self) -> None:
+        """Look for due operations soon. From any thread; after the end it does nothing."""
+        if self._loop is not None and not self._stop.is_set():
+            with contextlib.suppress(RuntimeError):  # the loop may close while another thread calls
+                self._loop.call_soon_threadsafe(self._wake.set)
+
+    def describe(self) -> dict[str, Any]:
+        """Return the effective settings of every duty, how they went, and what is in flight; for diagnostics."""
+        return {
+            "worker": self._worker,
+            "in_flight": self._crew.in_flight,
+            "settled": self._crew.settled,
+            "failed": self._crew.failed,
+            "claims": dict(self.claims),
+            "events": dict(self.ticks.events),
+            "duties": self.ticks.describe(),
+        }
+
+    async def drain(self, seconds: float | None = None) -> Drained:
+        """Stop claiming, wait for what is under way, interrupt the rest, close the connections (C8, B103)."""
+        self._stop.set()
+        self._wake.set()
+        if self._driver is not None:
+            await asyncio.wait([self._driver])
+        drained = await self._crew.drain(self._settings.drain_seconds if seconds is None else seconds)
+        self.ticks.stop()
+        for account in self._accounts.values():
+            await account.transport.aclose()
+        _log.info("reconciler.drained", finished=drained.finished, interrupted=drained.interrupted, lost=drained.lost)
+        return drained
+
+    async def _drive(self) -> None:
+        pause = 0.0
+        while not self._stop.is_set():
+            self._wake.clear()
+            pause = await self._claim(pause)
+            with contextlib.suppress(TimeoutError):
+                # While the record refuses, wake-ups do not hurry the next try; the end does.
+                waiting = self._stop.wait() if pause > 0 else self._wake.wait()
+                await asyncio.wait_for(waiting, pause or self._patience())
+            self.ticks.revive()
+
+    async def _claim(self, pause: float) -> float:
+        """Claim until nothing more is due or there is no room; return 0, or how long to pause after a failure."""
+        try:
+            while not self._stop.is_set():
+                self.claims["runs"] += 1
+                claimed = await self._crew.claim_once()
+                self.claims["claimed"] += claimed
+                if claimed == 0 or not self._crew.starved:
+                    return 0.0
+        except LedgerError as error:
+            self._not_claimed(error)
+        except Exception as error:  # noqa: BLE001 - whatever a claim trips over, the next one is tried (B113)
+            self._not_claimed(error)
+        else:
+            return 0.0
+        return min(max(pause * 2, _FIRST_PAUSE), _LONGEST_PAUSE) * (0.5 + self._world.chance() / 2)
+
+    def _not_claimed(self, error: Exception) -> None:
+        self.claims["failures"] += 1
+        _log.warning("reconciler.claim_failed", error=type(error).__name__)
+
+    def _patience(self) -> float:
+        """Return how long to wait for a wake-up: the poll interval, or until the pace makes room."""
+        opens = self._pace.opens_in(self._world.monotonic()) if self._crew.starved else None
+        return max(0.001, min(self._settings.poll_seconds, opens if opens is not None else self._settings.poll_seconds))
+
+    def _freed(self) -> None:
+        if self._crew.starved:
+            self._wake.set()
+
+    async def _poll(self) -> Mapping[str, int]:
+        self._wake.set()
+        return {}
+
+    async def _sweep(self) -> Mapping[str, int]:
+        swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance()))
+        return swept.counts
+
+    async def _beat(self) -> Mapping[str, int]:
+        beaten = 0
+        for duty in self.ticks.duties:
+            if not duty.fresh:
+                continue
+            counts = {**duty.counts, "runs": duty.runs, **(self.claims if duty.name == "work" else {})}
+            beat = Beat(duty=duty.name, process=self._worker, now=self._world.now(), ok=duty.ok, counts=counts, error=duty.error)
+            await self._record.write(beat)
+            duty.fresh = False
+            beaten += 1
+        return {"beaten": beaten}

@@ -1,0 +1,238 @@
+"""The clockwork over a real record and real servers: waking, bounds, hangs, drains, restarts."""
+
+import asyncio
+import gc
+import json
+from collections import Counter
+from collections.abc import Callable, Coroutine
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from ledger import queries
+from schemas.contract import Limits
+from schemas.states import Mode, State
+from tests.reconciler.houses import QUICK, house, open_ledger
+from tests.reconciler.servers import Server, read_request, response, serving, until
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    asyncio.run(asyncio.wait_for(scenario(), 60))
+
+
+class Provider:
+    """A provider of jobs that are done at once; `gate` holds its answers back while it is closed."""
+
+    def __init__(self) -> None:
+        self.calls: Counter[str] = Counter()
+        self.waiting = 0
+        self.most_waiting = 0
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def __call__(self, server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            request = await read_request(server, reader)
+            method, target, _ = request.split(b"\r\n")[0].decode().split(" ")
+            self.calls[f"{method} {target}"] += 1
+            answer = self._answer(server, method, target)
+            self.waiting += 1
+            self.most_waiting = max(self.most_waiting, self.waiting)
+            try:
+                await self.gate.wait()
+            finally:
+                self.waiting -= 1
+            writer.write(answer)
+            await writer.drain()
+
+    def _answer(self, server: Server, method: str, target: str) -> bytes:
+        if method == "POST":
+            return response(202, json.dumps({"id": f"job-{self.calls['POST /jobs']}"}).encode())
+        if target.startswith("/files/"):
+            return response(200, b"a,b\n1,2\n", "content-type: text/csv")
+        return response(200, json.dumps({"status": "done", "result_url": f"{server.url}/files/1"}).encode())
+
+
+def test_an_operation_runs_from_intent_to_stored_result(tmp_path: Path) -> None:
+    """Registered, sent once, read, collected, succeeded: driven by the clockwork alone, and the self-audit reports 0 (C2, F1)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        async with serving(provider) as server, house(tmp_path, {"jobs": server.url}) as home:
+            done = await home.reaches(await home.register(), State.SUCCEEDED)
+            assert provider.calls["POST /jobs"] == 1
+            assert done.result_artifact is not None
+            assert (tmp_path / "artifacts" / done.result_artifact).read_bytes() == b"a,b\n1,2\n"
+            duties = {duty.name: duty for duty in home.clockwork.ticks.duties}
+            for name in ("audit", "sweep", "tidy", "beat"):
+                await home.clockwork.ticks.run_once(duties[name])
+                assert duties[name].ok, duties[name].error
+            assert not any(duties["audit"].counts.values())
+            beats = await home.ledger.read(queries.heartbeats)
+            assert {"work", "audit", "sweep", "tidy"} <= {beat["duty"] for beat in beats}
+
+    run(scenario)
+
+
+def test_no_wake_up_is_lost(tmp_path: Path) -> None:
+    """With polling out of the way, every registration is sent at once: what becomes due during a claim wakes the next one."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        quick = replace(QUICK, limits=replace(QUICK.limits, rate_per_second=1_000.0))
+        async with serving(provider) as server, house(tmp_path, {"jobs": server.url}, contract=quick, poll_seconds=3_000) as home:
+            for _ in range(20):
+                await asyncio.gather(*(home.register() for _ in range(3)))
+            await until(lambda: provider.calls["POST /jobs"] == 60, 20)
+
+    run(scenario)
+
+
+def test_no_more_is_claimed_than_there_is_room_for(tmp_path: Path) -> None:
+    """Claims are bounded by the workers: what waits stays unleased in the record, for others to take (C1, C3)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        provider.gate.clear()
+        async with serving(provider) as server, house(tmp_path, {"jobs": server.url}, workers=3) as home:
+            ids = [await home.register() for _ in range(8)]
+            await until(lambda: provider.waiting == 3)
+            leased = [op for name in ids if (op := await home.operation(name)).lease_until is not None]
+            assert len(leased) == home.clockwork.describe()["in_flight"] == 3
+            provider.gate.set()
+            for name in ids:
+                await home.reaches(name, State.SUCCEEDED)
+            assert provider.most_waiting == 3
+            assert provider.calls["POST /jobs"] == 8
+
+    run(scenario)
+
+
+def test_a_hanging_provider_holds_up_no_other(tmp_path: Path) -> None:
+    """A provider that never answers fills its own places only; another provider's operations go on (B107, C3)."""
+
+    async def scenario() -> None:
+        stuck, well = Provider(), Provider()
+        stuck.gate.clear()
+        slow = replace(QUICK, limits=Limits(concurrency=2, total_seconds=30.0))
+        async with (
+            serving(stuck) as first,
+            serving(well) as second,
+            house(tmp_path, {"jobs": first.url, "well": second.url}, contracts={"jobs": slow, "well": QUICK}, workers=6) as home,
+        ):
+            for _ in range(6):
+                await home.register()
+            await until(lambda: stuck.waiting == 2)
+            others = [await home.register(provider="well") for _ in range(6)]
+            for name in others:
+                await home.reaches(name, State.SUCCEEDED)
+            assert stuck.most_waiting == 2
+            await home.clockwork.drain(0.0)
+
+    run(scenario)
+
+
+def test_two_schedulers_share_the_work(tmp_path: Path) -> None:
+    """Two clockworks on one record read each due operation once: leases decide, not the scheduler (B100, B109)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        ledger = open_ledger(tmp_path, {"jobs": QUICK})
+        async with serving(provider) as server:
+            async with (
+                house(tmp_path, {"jobs": server.url}, shared=ledger, worker="worker:1") as one,
+                house(tmp_path, {"jobs": server.url}, shared=ledger, worker="worker:2") as two,
+            ):
+                ids = [await one.register(mode=Mode.ADOPT, remote_job_id=f"job-{number}", request=None) for number in range(20)]
+                for name in ids:
+                    await two.reaches(name, State.SUCCEEDED)
+            # One read that sees the end, and the fresh one that collecting begins with.
+            assert {provider.calls[f"GET /jobs/job-{number}"] for number in range(20)} == {2}
+        tables = {row[0] for row in ledger.read_now(lambda view: view.connection.exec_driver_sql("SELECT name FROM sqlite_master").all())}
+        assert not [name for name in tables if "apscheduler" in name or "job_store" in name]
+        ledger.close()
+
+    run(scenario)
+
+
+def test_a_drain_lets_calls_end(tmp_path: Path) -> None:
+    """A drain waits for what is under way, and starts nothing more (B103)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        provider.gate.clear()
+        async with serving(provider) as server, house(tmp_path, {"jobs": server.url}) as home:
+            name = await home.register()
+            await until(lambda: provider.waiting == 1)
+            gc.collect()  # whatever nobody holds would vanish here (B112)
+            draining = asyncio.create_task(home.clockwork.drain(10.0))
+            await asyncio.sleep(0)
+            later = await home.register()
+            provider.gate.set()
+            drained = await draining
+            assert (drained.finished, drained.interrupted, drained.lost) == (1, 0, 0)
+            assert (await home.operation(name)).remote_job_id == "job-1"
+            assert (await home.operation(later)).state is State.CREATE_PENDING
+            assert provider.calls["POST /jobs"] == 1
+
+    run(scenario)
+
+
+def test_a_drain_interrupts_what_hangs_and_says_what_is_known(tmp_path: Path) -> None:
+    """A create cut by the drain is ambiguous, never forgotten; a read gives its lease back; the next process goes on (A6, B103)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        provider.gate.clear()
+        async with serving(provider) as server:
+            async with house(tmp_path, {"jobs": server.url}) as home:
+                sent = await home.register()
+                read = await home.register(mode=Mode.ADOPT, remote_job_id="job-77", request=None)
+                await until(lambda: provider.waiting == 2)
+                drained = await home.clockwork.drain(0.05)
+                assert (drained.finished, drained.interrupted, drained.lost) == (0, 2, 0)
+                assert (await home.operation(sent)).state is State.CREATE_UNKNOWN
+                given_back = await home.operation(read)
+                assert (given_back.state, given_back.lease_until) == (State.ACCEPTED, None)
+            provider.gate.set()
+            async with house(tmp_path, {"jobs": server.url}, worker="worker:2") as home:
+                home.world.shift += 5
+                await home.reaches(read, State.SUCCEEDED)
+
+    run(scenario)
+
+
+def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> None:
+    """Claims and duties that the record refuses are counted and tried again, without haste; a drain still ends (B113, B165)."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            await until(lambda: home.clockwork.claims["runs"] > 1)
+            home.ledger.close()
+            await until(lambda: home.clockwork.claims["failures"] >= 3)
+            for _ in range(100):
+                home.clockwork.wake()  # wake-ups do not turn a refusal into a storm
+            before = home.clockwork.claims["failures"]
+            (sweep,) = (duty for duty in home.clockwork.ticks.duties if duty.name == "sweep")
+            await home.clockwork.ticks.run_once(sweep)
+            assert (sweep.ok, sweep.failures) == (False, 1)
+            await until(lambda: home.clockwork.claims["failures"] > before)
+            assert home.clockwork.claims["failures"] < before + 10
+
+    run(scenario)
+
+
+def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
+    """Diagnostics show each duty's settings as the scheduler has them (B102)."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
+            shown = home.clockwork.describe()
+            duties = {duty["duty"]: duty for duty in shown["duties"]}
+            assert set(duties) == {"work", "renew", "sweep", "audit", "tidy", "beat"}
+            assert duties["sweep"]["seconds"] == 7.0
+            assert duties["renew"]["seconds"] == 7.5
+            for duty in duties.values():
+                assert (duty["coalesce"], duty["max_instances"], duty["misfire_grace_seconds"]) == (True, 1, None)
+
+    run(scenario)
