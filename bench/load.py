@@ -13,7 +13,7 @@ import hmac
 import json
 import random
 import time
-from typing import Any
+from typing import Any, cast
 
 try:
     import uvloop
@@ -38,8 +38,7 @@ class Sender(asyncio.Protocol):
         self.transport: asyncio.Transport | None = None
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self.transport = transport
+        self.transport = cast("asyncio.Transport", transport)  # uvloop's is one by behaviour, not by class
         self.next()
 
     def next(self) -> None:
