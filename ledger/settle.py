@@ -40,12 +40,18 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
         if fold.get(command.operation_id) is None:
             raise RecordError(f"{command.operation_id} is not on record")
         answers.append(_settle(fold, command, owners, providers))
-        if command.exchange is not None:
+        if command.exchange is not None and not _told_before(fold, command):
             kept.append(_exchange_row(tx, command))
     if kept:
         tx.connection.execute(sa.insert(exchanges), kept)
     fold.flush()
     return [replace(answer, operation=fold.get(answer.operation.id) or answer.operation) for answer in answers]
+
+
+def _told_before(fold: Fold, command: Settle) -> bool:
+    """Return whether the answer is the one that was kept with the latest observation: then the count says enough."""
+    op = fold.before(command.operation_id)
+    return isinstance(command.evidence, Read) and command.evidence.digest != "" and command.evidence.digest == op.observation_digest
 
 
 def _providers(tx: Transaction, commands: list[Settle]) -> dict[str, str]:
@@ -119,6 +125,8 @@ def _fate(evidence: Evidence) -> tuple[str, str]:
             return "not_sent", error
         case CreateAmbiguous(error=error) | CancelAmbiguous(error=error) | CollectFailed(error=error):
             return "ambiguous", error
+        case JobsConflict(code="origin_changed"):
+            return "not_sent", "origin_changed"
         case _:
             return "answered", ""
 

@@ -127,11 +127,11 @@ def not_found(case: Case) -> Decision:
 
 
 def conflict(case: Case) -> Decision:
-    """More than one job for one token, or somebody else's: automation stops, everything is kept (A8)."""
+    """More than one job for one token, somebody else's, or another origin: automation stops, everything is kept (A8)."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, JobsConflict)
     ids = ", ".join(evidence.remote_job_ids)
-    draft.go(State.QUARANTINED, Cause.READING, "jobs_conflict", text=f"{evidence.message} {ids}".strip(), error_code="jobs_conflict")
+    draft.go(State.QUARANTINED, Cause.READING, evidence.code, text=f"{evidence.message} {ids}".strip(), error_code=evidence.code)
     return draft.done()
 
 

@@ -242,11 +242,12 @@ class JobNotFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsConflict:
-    """The provider names more than one job for one token, or a job that belongs to somebody else (A8)."""
+    """A contradiction: more than one job for one token, somebody else's job, or a pinned origin that has changed (A8)."""
 
     kind: ClassVar[Kind] = Kind.JOBS_CONFLICT
-    remote_job_ids: tuple[str, ...]
+    remote_job_ids: tuple[str, ...] = ()
     message: str = ""
+    code: str = "jobs_conflict"  # or "origin_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
