@@ -1,0 +1,274 @@
+"""`[signature]`: one scheme's parameters, in the same words as in vector files, checked and made a `SignatureScheme`.
+
+Parameters: id, primitive, alg, key, message, encoding, sig, timestamp, token, keysource, require_headers, body_digest.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Final
+
+from providers.contract_faults import Faults, Path
+from providers.verification.encodings import ENCODINGS
+from providers.verification.engine import PRIMITIVES
+from providers.verification.keys import ALGORITHMS, FORMATS, TRANSFORMS
+from providers.verification.locations import PARSERS, PLACES
+from providers.verification.messages import compile_message, compile_segments
+from providers.verification.signatures import DIGESTS
+from providers.verification.times import UNITS
+from providers.verification.tokens import TOKEN_PLACES
+from schemas.contract import SignatureLocation, SignatureScheme, TimestampRule
+
+_KEYS: Final = (
+    "id", "primitive", "alg", "key", "message", "encoding", "sig", "timestamp", "token", "keysource", "claims", "algs",
+    "require_headers", "body_digest", "detached",
+)  # fmt: skip
+_LATER: Final = ("claims", "algs", "detached")  # parameters of primitives that this version does not verify
+_SIG_KEYS: Final = ("in", "name", "path", "parser", "prefix", "sep", "sep_re", "key", "ts_key", "trim", "ver_sep", "version", "own")
+_PARSER_NEEDS: Final = {"prefix": ("prefix",), "kv": ("key",), "list": ("version",)}
+_TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future")
+_SIGNED: Final = ("hmac", "hash", "asym")
+_DEFAULT_TOLERANCE: Final = 300
+
+
+def read_schemes(values: Sequence[Any], faults: Faults, *, listed: bool) -> tuple[SignatureScheme, ...]:
+    """Return the schemes of `[signature]` or `[[signature]]` (`listed`); faults are collected, faulty ones left out."""
+    schemes: list[SignatureScheme] = []
+    for index, value in enumerate(values):
+        path: Path = ("signature", index) if listed else ("signature",)
+        scheme = read_scheme(value, path, faults, index)
+        if scheme is not None and any(other.id == scheme.id for other in schemes):
+            faults.add((*path, "id"), f"{scheme.id!r} is taken: give every scheme its own id")
+        elif scheme is not None:
+            schemes.append(scheme)
+    return tuple(schemes)
+
+
+def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> SignatureScheme | None:
+    """Return one scheme, or None with its faults added."""
+    before = len(faults.all())
+    if not isinstance(value, Mapping):
+        faults.add(path, "must be a table")
+        return None
+    for name in value:
+        if name not in _KEYS:
+            faults.unknown((*path, name), _KEYS)
+    primitive = value.get("primitive")
+    if not isinstance(primitive, str) or primitive not in PRIMITIVES:
+        _primitive_fault(primitive, path, faults)
+        return None
+    source = value.get("keysource")
+    if isinstance(source, Mapping) and source.get("kind") not in {None, "static", "secret"}:
+        faults.add((*path, "keysource", "kind"), f"{source.get('kind')!r} is not supported by this version; supported is static")
+        return None
+    for name in _LATER:
+        if name in value:
+            faults.add((*path, name), "is not supported by this version")
+    location = _location(value.get("sig"), (*path, "sig"), faults) if primitive in _SIGNED else None
+    timestamp = _timestamp(value.get("timestamp"), (*path, "timestamp"), faults)
+    messages, segments = _messages(value, path, faults)
+    options = _options(value, path, faults, segments)
+    if primitive in _SIGNED:
+        _check_words(value, path, faults)
+    if primitive in _SIGNED and messages is not None:
+        _check_signed(primitive, path, faults, location=location, timestamp=timestamp, messages=messages, segments=segments)
+    if primitive == "token":
+        _check_token(value.get("token"), (*path, "token"), faults)
+    if len(faults.all()) > before:
+        return None
+    return SignatureScheme(
+        id=str(value.get("id") or (primitive if index == 0 else f"{primitive}-{index + 1}")),
+        primitive=str(primitive),
+        algorithm=str(value.get("alg", "sha256" if primitive in {"hmac", "hash"} else "")),
+        key=str(value.get("key", "utf8")),
+        messages=messages or (),
+        encoding=str(value.get("encoding", "hex")),
+        location=location,
+        timestamp=timestamp,
+        options=options,
+    )
+
+
+def _primitive_fault(primitive: Any, path: Path, faults: Faults) -> None:
+    supported = ", ".join(PRIMITIVES)
+    if primitive is None:
+        faults.add((*path, "primitive"), f"is missing; use one of {supported}")
+    elif primitive in {"jwt", "httpsig"}:
+        faults.add((*path, "primitive"), f"{primitive!r} is not supported by this version; supported are {supported}")
+    else:
+        faults.word((*path, "primitive"), primitive, PRIMITIVES)
+
+
+def _location(sig: Any, path: Path, faults: Faults) -> SignatureLocation | None:
+    if not isinstance(sig, Mapping):
+        faults.add(path, 'is missing; say where the signature is, as in { in = "header", name = "X-Signature" }')
+        return None
+    for name in sig:
+        if name not in _SIG_KEYS:
+            faults.unknown((*path, name), _SIG_KEYS)
+    place, parser = sig.get("in"), sig.get("parser", "raw")
+    if place not in PLACES:
+        faults.word((*path, "in"), place, PLACES)
+    if parser not in PARSERS:
+        faults.word((*path, "parser"), parser, PARSERS)
+        return None
+    for need in _PARSER_NEEDS.get(str(parser), ()):
+        if not isinstance(sig.get(need), str) or not sig[need]:
+            faults.add((*path, need), f"is missing; the parser {parser} needs it")
+    names = sig.get("path", sig.get("name"))
+    listed = [names] if isinstance(names, str) else names
+    if not isinstance(listed, list | tuple) or not listed or not all(isinstance(name, str) and name for name in listed):
+        faults.add((*path, "name"), "is missing; name the header, field or path that holds the signature")
+        return None
+    if place == "headers_numbered" and "{n}" not in listed[0]:
+        faults.add((*path, "name"), "needs {n} where the number stands, as in X-Signature-{n}")
+    _check_regex(sig, path, faults)
+    options = {key: sig[key] for key in sig if key not in {"in", "name", "path", "parser"}}
+    if len(listed) > 1:
+        options["names"] = tuple(listed)
+    return SignatureLocation(place=str(place), name=str(listed[0]), parser=str(parser), options=options)
+
+
+def _check_regex(sig: Mapping[str, Any], path: Path, faults: Faults) -> None:
+    if "sep" in sig and (not isinstance(sig["sep"], str) or not sig["sep"]):
+        faults.add((*path, "sep"), "must be the text between items")
+    if "trim" in sig and not isinstance(sig["trim"], bool):
+        faults.add((*path, "trim"), "must be true or false")
+    if "sep_re" in sig:
+        try:
+            pattern = re.compile(str(sig["sep_re"]).encode())
+        except re.error as error:
+            faults.add((*path, "sep_re"), f"is no regular expression: {error}")
+        else:
+            if pattern.match(b""):
+                faults.add((*path, "sep_re"), "matches the empty text: use + instead of *")
+
+
+def _timestamp(rule: Any, path: Path, faults: Faults) -> TimestampRule | None:
+    if rule is None:
+        return None
+    if not isinstance(rule, Mapping):
+        faults.add(path, "must be a table")
+        return None
+    for name in rule:
+        if name not in _TIMESTAMP_KEYS:
+            faults.unknown((*path, name), _TIMESTAMP_KEYS)
+    place, unit, name = rule.get("in"), rule.get("unit", "s"), rule.get("path", rule.get("name", ""))
+    if place not in {"header", "sig", "json"}:
+        faults.word((*path, "in"), place, ("header", "sig", "json"))
+    if unit not in UNITS:
+        faults.word((*path, "unit"), unit, UNITS)
+    if place != "sig" and (not isinstance(name, str) or not name):
+        faults.add((*path, "name"), "is missing; name the header or path that holds the time")
+    past = _seconds(rule.get("tolerance", None if "tolerance" in rule else _DEFAULT_TOLERANCE), (*path, "tolerance"), faults)
+    # A window that a provider's own verifier leaves open towards the future is closed like the past (B006);
+    # only the word "none" keeps it open.
+    future = past if rule.get("future") is None else _seconds(rule["future"], (*path, "future"), faults)
+    return TimestampRule(place=str(place), name=str(name), unit=str(unit), past_seconds=past, future_seconds=future)
+
+
+def _seconds(value: Any, path: Path, faults: Faults) -> int | None:
+    if value is None or value == "none":
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or value < 0:
+        faults.add(path, 'must be whole seconds, or "none"')
+        return None
+    return value
+
+
+def _messages(value: Mapping[str, Any], path: Path, faults: Faults) -> tuple[tuple[str, ...] | None, tuple[tuple[str, str | None], ...]]:
+    message = value.get("message")
+    try:
+        if isinstance(message, Mapping):
+            segments = tuple((str(item[0]), str(item[1]) if len(item) > 1 and item[1] else None) for item in message["segments"])
+            compile_segments(list(segments))
+            return (), segments
+        texts = (message,) if isinstance(message, str) else tuple(message or ())
+        for text in texts:
+            compile_message(str(text))
+        return tuple(str(text) for text in texts), ()
+    except (ValueError, KeyError, TypeError, IndexError) as error:
+        faults.add((*path, "message"), str(error) if isinstance(error, ValueError) else "must be a template, a list of them, or segments")
+        return None, ()
+
+
+def _options(value: Mapping[str, Any], path: Path, faults: Faults, segments: tuple[tuple[str, str | None], ...]) -> dict[str, Any]:
+    options: dict[str, Any] = {}
+    for name in ("token", "keysource", "require_headers", "body_digest"):
+        if value.get(name) is None:
+            continue
+        if isinstance(value[name], Mapping):
+            options[name] = dict(value[name])
+        else:
+            faults.add((*path, name), "must be a table")
+    digest = options.get("body_digest")
+    if digest and (digest.get("in") not in {"query", "header"} or not digest.get("name") or digest.get("alg", "sha256") not in DIGESTS):
+        faults.add((*path, "body_digest"), 'needs in = "query" or "header", a name, and alg = one of ' + ", ".join(DIGESTS))
+    if segments:
+        options["segments"] = segments
+    return options
+
+
+def _check_words(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
+    asymmetric = value["primitive"] == "asym"
+    algorithms: Sequence[str] = tuple(ALGORITHMS if asymmetric else DIGESTS)
+    if value.get("alg", None if asymmetric else "sha256") not in algorithms:
+        faults.word((*path, "alg"), value.get("alg"), algorithms)
+    if value.get("key", "utf8") not in TRANSFORMS:
+        faults.word((*path, "key"), value.get("key"), TRANSFORMS)
+    if value.get("encoding", "hex") not in ENCODINGS:
+        faults.word((*path, "encoding"), value.get("encoding"), ENCODINGS)
+    source = value.get("keysource")
+    key_format = source.get("format") if isinstance(source, Mapping) else None
+    if asymmetric and key_format not in FORMATS:
+        faults.word((*path, "keysource", "format"), key_format, FORMATS)
+
+
+def _check_signed(
+    primitive: str,
+    path: Path,
+    faults: Faults,
+    *,
+    location: SignatureLocation | None,
+    timestamp: TimestampRule | None,
+    messages: tuple[str, ...],
+    segments: tuple[tuple[str, str | None], ...],
+) -> None:
+    if not messages and not segments:
+        faults.add((*path, "message"), 'is missing; say which bytes are signed, as in "{ts}.{body}"')
+        return
+    covered = [compile_message(text).tokens for text in messages] or [compile_segments(list(segments)).tokens]
+    if any(("secret" in tokens) != (primitive == "hash") for tokens in covered):
+        faults.add((*path, "message"), "{secret} belongs to every message of the primitive hash, and to no other")
+    if timestamp and location and not all(_covers(tokens, timestamp) for tokens in covered):
+        faults.add(
+            (*path, "timestamp"), "is not among the signed bytes: its freshness would prove nothing (use {ts} or {body}, or drop it)"
+        )
+    if timestamp and timestamp.place == "sig" and location and not ("ts_key" in location.options and location.parser == "kv"):
+        faults.add((*path, "sig", "ts_key"), "is missing; it names the pair that holds the time")
+
+
+def _covers(tokens: frozenset[str], rule: TimestampRule) -> bool:
+    if rule.place == "json":
+        return "body" in tokens or f"json:{rule.name}" in tokens or "ts" in tokens
+    listed = any(token.startswith("canonical_headers:") for token in tokens)  # checked per request: the sender lists what it signed
+    return "ts" in tokens or (rule.place == "header" and (listed or f"header:{rule.name}" in tokens))
+
+
+def _check_token(rule: Any, path: Path, faults: Faults) -> None:
+    if not isinstance(rule, Mapping):
+        faults.add(path, 'is missing; say where the token is, as in { in = "header", name = "X-Token" }')
+        return
+    known = ("in", "name", "path", "scheme", "list", "field")
+    for name in rule:
+        if name not in known:
+            faults.unknown((*path, name), known)
+    place = rule.get("in")
+    if place not in TOKEN_PLACES:
+        faults.word((*path, "in"), place, TOKEN_PLACES)
+        return
+    needs = {"header": ("name",), "query": ("name",), "json_each": ("list", "field")}.get(str(place), ())
+    if place == "json" and not isinstance(rule.get("path", rule.get("name")), str):
+        faults.add((*path, "path"), "is missing; give the dotted path of the token in the body")
+    for need in needs:
+        if not isinstance(rule.get(need), str) or not rule[need]:
+            faults.add((*path, need), f"is missing; a token in {place} needs it")

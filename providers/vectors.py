@@ -1,0 +1,90 @@
+"""Vector files: published and derived deliveries with their right verdicts, run through the engine (`gateway verify --vectors`).
+
+The format is the one of the interface page: `schemes`, and `cases` of {name, method, url, headers, body_base64, now, expect,
+secret | secrets | public_key, params?, scheme?, strict_expect?}. The stricter expectation counts where there is one.
+"""
+
+import base64
+import binascii
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from providers.contract_faults import ContractError, Faults
+from providers.contract_signature import read_schemes
+from providers.verification import verify
+from schemas.contract import SignatureScheme
+from schemas.delivery import InboundRequest, Refused, Secret, Verified
+from schemas.operation import SECOND
+
+CaseResult = tuple[str, bool, str]
+"""Name of the case, whether it passed, and why it went as it did."""
+
+
+def schemes_of(vector: Mapping[str, Any]) -> tuple[SignatureScheme, ...]:
+    """Return the schemes that a vector file brings along. Raises ContractError when one is wrong or not supported."""
+    faults = Faults()
+    values = vector.get("schemes")
+    schemes = read_schemes(values if isinstance(values, list) else [values], faults, listed=True)
+    if faults.all():
+        raise ContractError(faults.all(), str(vector.get("provider", "")))
+    return schemes
+
+
+def run(vector: Mapping[str, Any], schemes: Sequence[SignatureScheme] | None = None) -> list[CaseResult]:
+    """Run every case of a vector file, with the file's own schemes unless others are given. Raises ContractError as `schemes_of`."""
+    used = schemes_of(vector) if schemes is None else tuple(schemes)
+    cases = vector.get("cases")
+    return [_run_case(case, used) for case in (cases if isinstance(cases, list) else [])]
+
+
+def request_of(case: Mapping[str, Any]) -> InboundRequest:
+    """Return the request of a case or sample. Raises ValueError for a body that is not base64; KeyError for a missing part."""
+    url = str(case["url"])
+    address, _, query = url.partition("?")
+    path = "/" + address.partition("://")[2].partition("/")[2]
+    body = base64.b64decode(case["body_base64"], validate=True) if "body_base64" in case else str(case.get("body", "")).encode()
+    return InboundRequest(
+        method=str(case.get("method", "POST")),
+        path=path.encode(),
+        query=query.encode(),
+        headers=tuple(_header_lines(case.get("headers") or {})),
+        body=body,
+        public_url=address,
+    )
+
+
+def secrets_of(case: Mapping[str, Any]) -> tuple[Secret, ...]:
+    """Return the key material of a case: `secret`, `secrets` or `public_key`, named by its position."""
+    listed = case.get("secrets") or [case[key] for key in ("secret", "public_key") if case.get(key)]
+    return tuple(Secret(id=f"secret-{number}", value=str(value).encode()) for number, value in enumerate(listed, start=1))
+
+
+def _run_case(case: Mapping[str, Any], schemes: Sequence[SignatureScheme]) -> CaseResult:
+    name = str(case.get("name", ""))
+    wanted = case.get("strict_expect", case.get("expect"))
+    chosen = [scheme for scheme in schemes if scheme.id == case["scheme"]] if "scheme" in case else list(schemes)
+    # A contract may name its schemes otherwise than the file: then all of them are tried, as in production.
+    chosen = chosen or list(schemes)
+    try:
+        params = {str(key): str(value) for key, value in (case.get("params") or {}).items()}
+        verdict = verify(request_of(case), chosen, secrets_of(case), int(case["now"] * SECOND), params)
+    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+        return name, False, f"the case cannot be read: {type(error).__name__} {error}"
+    match verdict:
+        case Verified():
+            return name, wanted == "valid", f"accepted by {verdict.scheme_id} with {verdict.secret_id or 'no secret'}"
+        case Refused():
+            return name, wanted == "invalid", f"refused: {verdict.reason} ({verdict.detail})"
+
+
+def _header_lines(headers: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:
+    for name, value in headers.items():
+        for item in value if isinstance(value, list) else [value]:
+            yield name.lower().encode("latin-1", "replace"), _header_bytes(str(item))
+
+
+def _header_bytes(text: str) -> bytes:
+    try:
+        return text.encode("latin-1")
+    except UnicodeEncodeError:
+        return text.encode()

@@ -1,0 +1,169 @@
+"""Key material: what operators paste becomes keys, once. Faults name the rule and never the secret (B008).
+
+Every value is first stripped of surrounding white space. A `whsec_` secret means three different things; the contract says
+which (catalogue, key transforms): it cannot be guessed from the secret.
+"""
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Callable, Mapping
+from typing import Final
+
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
+from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
+from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
+
+from providers.verification.encodings import base64_padded, base64_unpadded, hex_any
+
+PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
+
+MIN_WHSEC_BYTES: Final = 16  # Standard Webhooks says 24 to 64; below 16 it is a truncated paste
+_MIN_RSA_BITS: Final = 1_024  # providers' old keys exist; below this anybody can sign
+_ED25519_BYTES: Final = 32
+_WHSEC: Final = b"whsec_"
+# A word and an underscore in front of base64, or a version tag: what was pasted is another kind of key.
+_OTHER_PREFIX = re.compile(rb"[A-Za-z0-9]+[_,]")
+
+
+class KeyMaterialError(ValueError):
+    """The value is no key of the kind that the contract names. The message does not contain it."""
+
+
+def _utf8(value: bytes) -> bytes:
+    return value
+
+
+def _whsec(value: bytes) -> bytes:
+    if value.startswith(_WHSEC):
+        value = value[len(_WHSEC) :]
+    elif found := _OTHER_PREFIX.match(value):
+        kind = "a version tag" if found[0].endswith(b",") else "another key's prefix"
+        raise KeyMaterialError(f"starts with {kind}: paste the secret that begins with whsec_, alone")
+    key = base64_unpadded(value)
+    if not key:
+        raise KeyMaterialError("is not base64 (alphabet A-Z a-z 0-9 + /) after whsec_: copy it again, whole")
+    return key
+
+
+def _whsec_or_utf8(value: bytes) -> bytes:
+    return _whsec(value) if value.startswith(_WHSEC) else value
+
+
+def _hex(value: bytes) -> bytes:
+    key = hex_any(value)
+    if not key:
+        raise KeyMaterialError("is not hex: copy the key as the provider shows it")
+    return key
+
+
+def _sha1(value: bytes) -> bytes:
+    return hashlib.sha1(value, usedforsecurity=False).digest()
+
+
+def _nfkd(value: bytes) -> bytes:
+    return unicodedata.normalize("NFKD", _text(value)).encode()
+
+
+def _latin1(value: bytes) -> bytes:
+    try:
+        return _text(value).encode("latin-1")
+    except UnicodeEncodeError as error:
+        raise KeyMaterialError("has characters outside Latin-1") from error
+
+
+def _text(value: bytes) -> str:
+    try:
+        return value.decode()
+    except UnicodeDecodeError as error:
+        raise KeyMaterialError("is not UTF-8 text") from error
+
+
+TRANSFORMS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
+    "utf8": _utf8,
+    "whsec": _whsec,
+    "whsec_or_utf8": _whsec_or_utf8,
+    "hex": _hex,
+    "sha1_utf8": _sha1,
+    "nfkd": _nfkd,
+    "latin1": _latin1,
+}
+"""Key transform of a contract -> what makes the HMAC key of a configured secret."""
+
+
+def symmetric_key(value: bytes, transform: str) -> bytes:
+    """Return the HMAC key of a configured secret. Raises KeyMaterialError."""
+    stripped = value.strip()
+    if not stripped:
+        raise KeyMaterialError("is empty")
+    return TRANSFORMS[transform](stripped)
+
+
+def _raw_ed25519(data: bytes | None) -> PublicKey:
+    if data is None or len(data) != _ED25519_BYTES:
+        raise KeyMaterialError(f"is no ed25519 public key ({_ED25519_BYTES} bytes)")
+    return Ed25519PublicKey.from_public_bytes(data)
+
+
+def _whpk(value: bytes) -> PublicKey:
+    if not value.startswith(b"whpk_"):
+        raise KeyMaterialError("does not begin with whpk_")
+    return _raw_ed25519(base64_unpadded(value[5:]))
+
+
+def _spki(value: bytes) -> PublicKey:
+    data = base64_padded(b"".join(value.split()))
+    if data is None:
+        raise KeyMaterialError("is not base64")
+    return _loaded(load_der_public_key, data)
+
+
+def _pem(value: bytes) -> PublicKey:
+    return _loaded(load_pem_public_key, value)
+
+
+def _loaded(load: Callable[[bytes], object], data: bytes) -> PublicKey:
+    try:
+        key = load(data)
+    except (ValueError, TypeError, UnsupportedAlgorithm) as error:
+        raise KeyMaterialError("is no public key") from error
+    match key:
+        case RSAPublicKey() if key.key_size < _MIN_RSA_BITS:
+            raise KeyMaterialError(f"is an RSA key under {_MIN_RSA_BITS} bits")
+        case Ed25519PublicKey() | EllipticCurvePublicKey() | RSAPublicKey():
+            return key
+        case _:
+            raise KeyMaterialError("is a public key of another kind")
+
+
+FORMATS: Final[Mapping[str, Callable[[bytes], PublicKey]]] = {
+    "ed25519_hex": lambda value: _raw_ed25519(hex_any(value)),
+    "ed25519_base64": lambda value: _raw_ed25519(base64_unpadded(value)),
+    "whpk": _whpk,
+    "spki_base64": _spki,
+    "pem": _pem,
+}
+"""Public key format of a contract (`keysource.format`) -> reader."""
+
+ALGORITHMS: Final[Mapping[str, type]] = {
+    "ed25519": Ed25519PublicKey,
+    "ecdsa-sha256": EllipticCurvePublicKey,
+    "rsa-sha256": RSAPublicKey,
+    "rsa-sha1": RSAPublicKey,
+}
+"""Signature algorithm of a contract -> the only kind of key it takes: the key decides, never the sender (B015)."""
+
+
+def public_key(value: bytes, key_format: str, algorithm: str) -> PublicKey:
+    """Return the public key of a configured value. Raises KeyMaterialError where it is not one for `algorithm`."""
+    stripped = value.strip()
+    if not stripped:
+        raise KeyMaterialError("is empty")
+    key = FORMATS[key_format](stripped)
+    if not isinstance(key, ALGORITHMS[algorithm]):
+        raise KeyMaterialError(f"is no {algorithm} key")
+    if isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1):
+        raise KeyMaterialError("is not on the curve P-256")
+    return key

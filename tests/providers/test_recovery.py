@@ -1,0 +1,323 @@
+"""Recovery: which strategy is safe, and what lookups and lists prove."""
+
+from dataclasses import replace
+from typing import Any, get_args
+from urllib.parse import parse_qs, urlsplit
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from providers.recovery import ListWalk, earliest_absence, first_page, interpret_lookup, plan
+from schemas.contract import Contract, RecoveryRule, TokenRule
+from schemas.evidence import Evidence, JobKnown, JobNotFound, JobsConflict, ReadFailed
+from schemas.http import AnsweredOutcome, MaybeOutcome, NotSentOutcome, Outcome
+from schemas.operation import SECOND, Operation
+from schemas.states import Mode, State
+from tests.providers.job_values import BATCHES, HTML, NOW, REPORTS, an_operation, answer, json_values
+
+OURS = {"gateway_operation": "op_0198"}
+
+
+def unknown(**changes: Any) -> Operation:
+    base: dict[str, Any] = {"state": State.CREATE_UNKNOWN, "remote_job_id": None, "sends": 1, "first_sent_at": NOW - 10 * SECOND}
+    return an_operation(**(base | changes))
+
+
+def with_rule(contract: Contract, **changes: Any) -> Contract:
+    return replace(contract, recovery=replace(contract.recovery, **changes))
+
+
+def with_window(seconds: int) -> Contract:
+    assert REPORTS.create is not None
+    return replace(REPORTS, create=replace(REPORTS.create, token=TokenRule(place="header", name="K", window_seconds=seconds)))
+
+
+# --- plan
+
+
+@pytest.mark.parametrize(
+    ("window", "age", "planned"),
+    [
+        (86_400, 0, "resend"),
+        (86_400, 86_339, "resend"),
+        (86_400, 86_340, "lookup"),  # a minute before the end
+        (86_400, 90_000, "lookup"),
+        (60, 53, "resend"),  # one-minute windows exist (MediaConvert): a tenth is the margin
+        (60, 54, "lookup"),
+        (0, 0, "lookup"),
+    ],
+)
+def test_resending_is_safe_only_inside_the_providers_window(window: int, age: int, planned: str) -> None:
+    """After the window the same token makes a second job: then only looking is safe (A6, B046)."""
+    assert plan(unknown(first_sent_at=NOW - age * SECOND), with_window(window), NOW) == planned
+
+
+def test_without_a_send_time_the_window_starts_at_registration() -> None:
+    """The earliest moment that is possible is the careful one."""
+    operation = unknown(first_sent_at=None, created_at=NOW - 86_399 * SECOND)
+    assert plan(operation, REPORTS, NOW) == "lookup"
+
+
+def test_a_wanted_cancel_allows_only_replays() -> None:
+    """With a cancel wanted, the identical create is resent only where replay is guaranteed (E3, B084)."""
+    operation = unknown(cancel_requested_at=NOW)
+    assert plan(operation, REPORTS, NOW) == "resend"
+    assert plan(operation, with_rule(REPORTS, replay_guaranteed=False), NOW) == "lookup"
+    assert plan(operation, with_rule(REPORTS, replay_guaranteed=False, strategies=("resend",)), NOW) is None
+
+
+def test_a_create_that_a_service_made_itself_is_only_looked_up() -> None:
+    """External creates are never sent by us (A11)."""
+    assert plan(unknown(mode=Mode.EXTERNAL), REPORTS, NOW) == "lookup"
+
+
+def test_a_replayed_server_error_gives_way_to_looking() -> None:
+    """A provider may replay a stored 500 for ever: after some resends another strategy goes first (B055)."""
+    assert plan(unknown(sends=3), REPORTS, NOW) == "resend"
+    assert plan(unknown(sends=4), REPORTS, NOW) == "lookup"
+    assert plan(unknown(sends=4), with_rule(REPORTS, strategies=("resend",)), NOW) == "resend", "where there is nothing else"
+
+
+def test_without_a_strategy_a_person_is_asked() -> None:
+    """No recovery, no token, no path, no reference: None, never a blind resend (A7, B062)."""
+    assert plan(unknown(), with_rule(REPORTS, strategies=()), NOW) is None
+    assert plan(unknown(), with_rule(BATCHES, strategies=("resend",)), NOW) is None
+    assert plan(unknown(), with_rule(REPORTS, strategies=("lookup",), path=""), NOW) is None
+    assert plan(unknown(), with_rule(BATCHES, match=""), NOW) is None
+    by_reference = with_rule(REPORTS, strategies=("lookup",), path="/v1/reports?ref={reference}", equals="{reference}")
+    assert plan(unknown(), by_reference, NOW) is None
+    assert plan(unknown(reference="r-1"), by_reference, NOW) == "lookup"
+    assert plan(unknown(), Contract(name="bare", digest=""), NOW) is None
+
+
+def test_the_order_of_the_contract_counts() -> None:
+    """A provider with a good lookup may want it first."""
+    assert plan(unknown(), with_rule(REPORTS, strategies=("lookup", "resend")), NOW) == "lookup"
+    assert plan(unknown(), BATCHES, NOW) == "list"
+
+
+def test_absence_counts_after_the_last_byte_and_the_visibility_delay() -> None:
+    """Not found means something only when a created job would be visible (A6, B048)."""
+    assert earliest_absence(unknown(sent_before=NOW), REPORTS) == NOW + 5 * SECOND
+    assert earliest_absence(unknown(sent_before=None), REPORTS) == an_operation().created_at + 5 * SECOND
+
+
+# --- lookup
+
+
+def looked_up(outcome: Outcome, contract: Contract = REPORTS) -> Evidence:
+    return interpret_lookup(outcome, unknown(), contract, NOW)
+
+
+def test_a_lookup_asks_for_our_echo_at_the_pinned_origin() -> None:
+    """The request carries trace and credential like every call."""
+    request = first_page(unknown(), REPORTS, credential="s3cret", now=NOW)
+    assert request.url == "https://reports.example/v1/reports?client_reference=op_0198"
+    assert request.method == "GET"
+    assert request.secret_headers == ("Authorization",)
+    assert any(name == "traceparent" for name, _ in request.headers)
+
+
+def job(job_id: Any, reference: Any = "op_0198") -> dict[str, Any]:
+    return {"id": job_id, "client_reference": reference}
+
+
+@pytest.mark.parametrize(
+    ("outcome", "found"),
+    [
+        (answer(200, {"data": [job("rep_1")]}), JobKnown(remote_job_id="rep_1", source="recovery")),
+        (answer(200, {"data": [job(17)]}), JobKnown(remote_job_id="17", source="recovery")),
+        (answer(200, {"data": [job("rep_1"), job("rep_1")]}), JobKnown(remote_job_id="rep_1", source="recovery")),
+        (answer(200, {"data": []}), JobNotFound()),
+        (answer(404), JobNotFound()),
+        # A provider that ignores the filter answers with everybody's jobs (B061).
+        (answer(200, {"data": [job("rep_2", "op_0199"), job("rep_1")]}), JobKnown(remote_job_id="rep_1", source="recovery")),
+        (
+            answer(200, {"data": [job("rep_2", "op_0199"), job("rep_3", None), job("rep_4", "op_0198x"), job("rep_5", "op_0198\u0000")]}),
+            JobNotFound(),
+        ),
+    ],
+)
+def test_a_lookup_finds_our_job_and_only_ours(outcome: Outcome, found: Evidence) -> None:
+    """What matches our echo exactly is ours, nothing else (A6, B061)."""
+    assert looked_up(outcome) == found
+
+
+def test_two_jobs_for_one_token_are_a_conflict() -> None:
+    """Both ids are kept, nothing is chosen (A8, B046)."""
+    conflict = looked_up(answer(200, {"data": [job("rep_1"), job("rep_2")]}))
+    assert isinstance(conflict, JobsConflict)
+    assert conflict.remote_job_ids == ("rep_1", "rep_2")
+
+
+def test_a_lookup_may_answer_with_the_job_itself() -> None:
+    """No `items`: the answer is the job, and must still be ours."""
+    contract = with_rule(REPORTS, items="")
+    assert looked_up(answer(200, job("rep_1")), contract) == JobKnown(remote_job_id="rep_1", source="recovery")
+    assert looked_up(answer(200, job("rep_1", "op_0199")), contract) == JobNotFound()
+    assert isinstance(looked_up(answer(200, []), contract), ReadFailed)
+
+
+NONSENSE: list[tuple[Outcome, str]] = [
+    (NotSentOutcome(error="dns"), "dns"),
+    (MaybeOutcome(error="read_timeout"), "read_timeout"),
+    (answer(200, HTML), "html"),
+    (answer(404, HTML, content_type="text/html"), "html"),
+    (answer(200), "empty"),
+    (answer(200, b"{"), "unreadable"),
+    (answer(200, b"null"), "no_items"),
+    (answer(200, {"data": None}), "no_items"),
+    (answer(200, {"data": {}}), "no_items"),
+    (answer(200, {}), "no_items"),
+    (answer(200, {"data": ["rep_1"]}), "unreadable_item"),
+    (answer(200, {"data": [{"id": None, "client_reference": "op_0198", "metadata": OURS}]}), "unusable_job_id"),
+    (answer(200, {"data": [{"id": "..", "client_reference": "op_0198", "metadata": OURS}]}), "unusable_job_id"),
+    (answer(204), "http_204"),
+    (answer(206, {"data": []}), "http_206"),
+    (answer(401), "credential"),
+    (answer(403), "credential"),
+    (answer(301), "redirect_301"),
+    (answer(500), "http_500"),
+    (answer(502, HTML), "html"),
+]
+
+
+@pytest.mark.parametrize(("outcome", "error"), NONSENSE)
+def test_nonsense_is_never_an_absence(outcome: Outcome, error: str) -> None:
+    """A failed lookup or list page proves nothing: it is a failed read (C4, A6, B069)."""
+    for evidence in (looked_up(outcome), walk().step(outcome, NOW)):
+        assert isinstance(evidence, ReadFailed), evidence
+        assert evidence.error == error
+
+
+def test_an_incomplete_lookup_proves_no_absence() -> None:
+    """A lookup whose answer goes on elsewhere has not said no."""
+    contract = with_rule(REPORTS, next="body:next")
+    assert isinstance(looked_up(answer(200, {"data": [], "next": "c1"}), contract), ReadFailed)
+    assert isinstance(looked_up(answer(200, {"data": [job("rep_1")], "next": "c1"}), contract), JobKnown)
+
+
+# --- list
+
+
+def walk(contract: Contract = BATCHES) -> ListWalk:
+    operation = unknown(origin="https://batches.example")
+    return ListWalk.start(operation, contract, credential="s3cret-credential", now=NOW)
+
+
+def page(*ids: str, ours: str = "", more: bool = False, last: Any = None) -> AnsweredOutcome:
+    items = [{"id": job_id, "metadata": OURS if job_id in ours.split() else {}} for job_id in ids]
+    return answer(200, {"data": items, "has_more": more, "last_id": last if last is not None else (ids[-1] if ids else None)})
+
+
+def walked(*pages: AnsweredOutcome, contract: Contract = BATCHES) -> tuple[Evidence | ListWalk, list[str]]:
+    """Return where the walk ends and the addresses that it asked for."""
+    at: Evidence | ListWalk = walk(contract)
+    asked = []
+    for outcome in pages:
+        assert isinstance(at, ListWalk), at
+        asked.append(at.request.url)
+        at = at.step(outcome, NOW)
+    return at, asked
+
+
+def test_a_complete_walk_without_our_job_is_an_absence() -> None:
+    """Every page was read to the end (A6)."""
+    end, asked = walked(page("b1", "b2", more=True), page("b3"))
+    assert end == JobNotFound()
+    assert asked == ["https://batches.example/v1/batches?limit=2", "https://batches.example/v1/batches?limit=2&after=b2"]
+
+
+def test_a_match_is_known_at_the_end_of_the_walk() -> None:
+    """The walk goes on after a match, since a second one would be a conflict (A8)."""
+    assert walked(page("b1", "b2", ours="b1", more=True), page("b3"))[0] == JobKnown(remote_job_id="b1", source="recovery")
+    conflict = walked(page("b1", "b2", ours="b1", more=True), page("b3", ours="b3"))[0]
+    assert isinstance(conflict, JobsConflict)
+    assert conflict.remote_job_ids == ("b1", "b3")
+    again = walked(page("b1", ours="b1", more=True), page("b1", "b0", ours="b1"))[0]
+    assert again == JobKnown(remote_job_id="b1", source="recovery"), "a job that moved to the next page is one job"
+
+
+def test_a_list_that_is_too_long_is_no_absence() -> None:
+    """After max_pages nothing is proven; what was found until then is (B134's kind: bounded work)."""
+    long = [page(f"b{n}", more=True) for n in range(3)]
+    assert walked(*long)[0] == ReadFailed(layer="protocol", error="list too long")
+    found = [page("b0", ours="b0", more=True), *long[1:]]
+    assert walked(*found)[0] == JobKnown(remote_job_id="b0", source="recovery")
+
+
+@pytest.mark.parametrize("cursors", [("c1", "c1"), ("c1", "c2", "c1")])
+def test_a_cursor_that_comes_again_ends_the_walk(cursors: tuple[str, ...]) -> None:
+    """A list without progress is a failed read, not an endless loop and not an absence."""
+    end, _ = walked(*(page("b", more=True, last=cursor) for cursor in cursors), contract=with_rule(BATCHES, max_pages=50))
+    assert end == ReadFailed(layer="protocol", error="list makes no progress")
+
+
+@pytest.mark.parametrize(
+    "link",
+    [
+        "https://evil.example/v1/batches?after=c1", "http://batches.example/v1/batches?after=c1", "https://batches.example:8443/?after=c1",
+        "//evil.example/?after=c1", "https://a@batches.example/?after=c1", "https://batches.example/v1/batches", "https://[bad/?after=c1",
+    ],
+)  # fmt: skip
+def test_a_foreign_next_link_is_not_followed(link: str) -> None:
+    """A next value is a cursor, never an address to call (B148)."""
+    assert walked(page("b", more=True, last=link))[0] == ReadFailed(layer="protocol", error="foreign next link")
+
+
+def test_of_a_link_home_only_the_cursor_is_taken() -> None:
+    """The next request is made from the contract, not from the link."""
+    at, _ = walked(page("b", more=True, last="https://batches.example/other/path?x=1&after=c%201"))
+    assert isinstance(at, ListWalk)
+    assert at.request.url == "https://batches.example/v1/batches?limit=2&after=c%201"
+
+
+@pytest.mark.parametrize("cursor", ["a b&limit=1#x", "../..", "ü?", 17])
+def test_a_cursor_is_one_encoded_parameter(cursor: Any) -> None:
+    """Whatever a cursor holds, it stays a value."""
+    at, _ = walked(page("b", more=True, last=cursor))
+    assert isinstance(at, ListWalk)
+    parts = urlsplit(at.request.url)
+    assert (parts.netloc, parts.path, parts.fragment) == ("batches.example", "/v1/batches", "")
+    assert parse_qs(parts.query) == {"limit": ["2"], "after": [str(cursor)]}
+
+
+@pytest.mark.parametrize("cursor", [True, 1.5, ["c"], {"c": 1}, "x" * 2_049, "a\nb", "\x00"])
+def test_a_cursor_that_is_none_fails_the_walk(cursor: Any) -> None:
+    """An unreadable cursor is not the end of the list."""
+    assert walked(page("b", more=True, last=cursor))[0] == ReadFailed(layer="protocol", error="unusable cursor")
+
+
+def test_a_walk_shows_no_credential() -> None:
+    """Its representation may reach a log."""
+    assert "s3cret-credential" not in repr(replace(walk(), request=replace(walk().request, headers=())))
+
+
+bodies = json_values | st.fixed_dictionaries(
+    {"data": json_values | st.lists(st.fixed_dictionaries({"id": json_values, "metadata": st.just(OURS) | json_values}), max_size=3)},
+    optional={"has_more": st.booleans(), "last_id": json_values},
+)
+
+
+@given(
+    outcomes=st.lists(
+        st.builds(answer, st.sampled_from([200, 404]) | st.integers(0, 999), bodies | st.binary(max_size=50))
+        | st.builds(MaybeOutcome, error=st.text())
+        | st.builds(NotSentOutcome, error=st.text()),
+        min_size=1,
+        max_size=6,
+    )
+)
+def test_any_answers_end_in_evidence_within_the_bound(outcomes: list[Outcome]) -> None:
+    """Any bytes: evidence or the next page at home; never an exception, never more than max_pages."""
+    rule = RecoveryRule(**{name: getattr(BATCHES.recovery, name) for name in RecoveryRule.__slots__})
+    at: Any = walk(replace(BATCHES, recovery=rule))
+    for count, outcome in enumerate(outcomes, 1):
+        assert isinstance(interpret_lookup(outcome, unknown(), REPORTS, NOW), get_args(Evidence))
+        at = at.step(outcome, NOW)
+        if not isinstance(at, ListWalk):
+            assert isinstance(at, JobKnown | JobNotFound | JobsConflict | ReadFailed)
+            return
+        assert urlsplit(at.request.url).netloc == "batches.example"
+        assert count < rule.max_pages
