@@ -155,8 +155,8 @@ def _conflict(tx: Transaction, fold: Fold, delivery: Delivery, first: _First) ->
         "secret_id": delivery.secret_id,
         "body": body,
     }
-    inserted = tx.connection.execute(_conflict_statement(postgres=tx.postgres), row)
-    if inserted.rowcount == 1 and first.operation is not None and fold.get(first.operation) is not None:
+    inserted = tx.connection.execute(_conflict_statement(postgres=tx.postgres), row).one_or_none()
+    if inserted is not None and first.operation is not None and fold.get(first.operation) is not None:
         fold.judge(
             first.operation,
             Hinted(delivery_id=first.id, event_type=delivery.event.event_type, conflict=True),
@@ -224,7 +224,7 @@ def _conflict_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
 
-        return insert(delivery_conflicts).on_conflict_do_nothing()
+        return insert(delivery_conflicts).on_conflict_do_nothing().returning(delivery_conflicts.c.delivery)
     from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-    return sqlite_insert(delivery_conflicts).on_conflict_do_nothing()
+    return sqlite_insert(delivery_conflicts).on_conflict_do_nothing().returning(delivery_conflicts.c.delivery)

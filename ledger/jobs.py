@@ -25,15 +25,10 @@ def lock_jobs(tx: Transaction, keys: Iterable[JobKey], now: Micros) -> dict[JobK
     owners: dict[JobKey, str | None] = {}
     if not wanted:
         return owners
-    insert = _insert(postgres=tx.postgres)
-    for start in range(0, len(wanted), CHUNK // 3):
-        chunk = wanted[start : start + CHUNK // 3]
-        rows = [{"provider": provider, "remote_job_id": job, "seen_at": now} for provider, job in chunk]
-        statement = insert.values(rows)
-        statement = statement.on_conflict_do_update(
-            index_elements=["provider", "remote_job_id"], set_={"seen_at": statement.excluded.seen_at}
-        ).returning(remote_jobs.c.provider, remote_jobs.c.remote_job_id, remote_jobs.c.operation)
-        for provider, job, operation in tx.connection.execute(statement):
+    statement = _upsert(postgres=tx.postgres)
+    rows = [{"provider": provider, "remote_job_id": job, "seen_at": now} for provider, job in wanted]
+    for start in range(0, len(rows), CHUNK):
+        for provider, job, operation in tx.connection.execute(statement, rows[start : start + CHUNK]):
             owners[provider, job] = operation
     return owners
 
@@ -73,11 +68,16 @@ def attach_orphans(fold: Fold, key: JobKey, operation: str, *, chance: float) ->
     return len(waiting)
 
 
-def _insert(*, postgres: bool) -> Any:
+def _upsert(*, postgres: bool) -> Any:
+    """Return the locking upsert; its no-op update locks a row that is there and returns it too."""
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
 
-        return insert(remote_jobs)
-    from sqlalchemy.dialects.sqlite import insert as sqlite_insert
+        statement: Any = insert(remote_jobs)
+    else:
+        from sqlalchemy.dialects.sqlite import insert as sqlite_insert
 
-    return sqlite_insert(remote_jobs)
+        statement = sqlite_insert(remote_jobs)
+    return statement.on_conflict_do_update(
+        index_elements=["provider", "remote_job_id"], set_={"seen_at": statement.excluded.seen_at}
+    ).returning(remote_jobs.c.provider, remote_jobs.c.remote_job_id, remote_jobs.c.operation)

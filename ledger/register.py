@@ -24,9 +24,14 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
     fold = Fold(tx, now)
     taken = _lock_keys(tx, commands)
     owners = lock_jobs(tx, [job for command in commands if (job := _job(command.intent)) is not None], now)
+    known = _known(tx, [command.intent.id for command in commands])
     answers: list[Registered | None] = []
     for command in commands:
         intent = command.intent
+        if intent.id in known:
+            # The same command again, after a commit whose answer was lost: it has been carried out.
+            answers.append(Registered(outcome="created", operation=known[intent.id]))
+            continue
         holder = taken.get((intent.owner, intent.idempotency_key or ""), (intent.id, intent.request_fingerprint))
         if holder[0] != intent.id:
             same = holder[1] == intent.request_fingerprint
@@ -123,6 +128,11 @@ def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
     if operation is None:
         return Registered(outcome="key_expired")
     return Registered(outcome="replayed", operation=operation)
+
+
+def _known(tx: Transaction, ids: list[str]) -> dict[str, Operation]:
+    query = sa.select(operations).where(operations.c.id.in_(sorted(ids)))
+    return {row.id: from_row(row, tx.vault) for row in tx.connection.execute(query)}
 
 
 def _load(tx: Transaction, operation_id: str) -> Operation | None:

@@ -14,7 +14,8 @@ def asked_before_send(case: Case) -> Decision:
     draft = Draft(case)
     _remember(draft)
     if draft.op.open_attempt is None and draft.op.unsure_creates == 0:
-        draft.go(State.WITHDRAWN, Cause.REQUEST, "cancelled_before_send", **_intent(case), cancel_outcome=CancelOutcome.WITHDRAWN)
+        intent = {**_intent(case), "cancel_outcome": CancelOutcome.WITHDRAWN}
+        draft.go(State.WITHDRAWN, Cause.REQUEST, "cancelled_before_send", **intent)
     else:
         draft.note(Cause.REQUEST, "cancel_asked", **_intent(case))
     return draft.done()

@@ -78,7 +78,7 @@ def job_known(case: Case) -> Decision:
     assert isinstance(evidence, JobKnown)
     cause = Cause.CREATE_ANSWER if evidence.source == "create" else Cause.READING
     code = "accepted" if evidence.source == "create" else "recovered"
-    facts = evidence.status
+    facts = evidence.status if case.operation.state is not State.CREATE_UNRESOLVED else None  # a fresh read will tell
     draft.work(accepted_at=case.now, absences=0, read_failures=0, last_read_error=None, unsure_creates=0, steady_reads=0)
     known = {"remote_job_id": evidence.remote_job_id}
     if facts is None:

@@ -133,8 +133,10 @@ def final_read(case: Case) -> Decision:
 def final_job(case: Case) -> Decision:
     """A job turns up where none should be, or a second one: an incident."""
     op, evidence = case.operation, case.evidence
+    if op.state is State.ABANDONED:
+        return Decision()  # a person gave it up knowing that a job may run
     match evidence:
-        case JobKnown(remote_job_id=job) if job == op.remote_job_id or op.state is State.ABANDONED:
+        case JobKnown(remote_job_id=job) if job == op.remote_job_id:
             return Decision()
         case JobKnown(remote_job_id=job):
             return _incident(case, f"{op.state} on record, the provider names the job {job}")

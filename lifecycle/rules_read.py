@@ -9,6 +9,8 @@ from schemas.operation import SECOND
 from schemas.states import ALIVE_READINGS, ENDED_READINGS, FINAL, PARKED, CancelOutcome, Cause, Reading, State
 
 _ABSENCES_TO_VANISH = 2
+_AFTER_THE_END = frozenset({State.RESULT_COLLECTING, State.RESULT_UNAVAILABLE, State.RESULT_VALIDATION_FAILED})
+"""States that remember an authoritative ending."""
 
 
 def read(case: Case) -> Decision:
@@ -23,6 +25,9 @@ def read(case: Case) -> Decision:
 def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     """Move the draft by what a status answer says; also used where the create answer is one."""
     case = draft.case
+    if draft.op.state in _AFTER_THE_END and facts.reading not in ENDED_READINGS:
+        _unended(draft, facts, cause)
+        return
     match facts.reading:
         case Reading.UNKNOWN:
             _say(draft, facts, cause, "unknown_word")
@@ -32,7 +37,7 @@ def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
         case Reading.QUEUED | Reading.RUNNING:
             _alive(draft, facts, cause)
         case Reading.SUCCEEDED | Reading.FAILED | Reading.CANCELLED | Reading.EXPIRED:
-            if draft.op.state in {State.RESULT_COLLECTING, State.RESULT_UNAVAILABLE, State.RESULT_VALIDATION_FAILED}:
+            if draft.op.state in _AFTER_THE_END:
                 _ended_again(draft, facts, cause)
             elif draft.op.state is State.QUARANTINED and draft.op.error_code != "job_vanished":
                 _say(draft, facts, cause, "read_while_quarantined")
@@ -167,10 +172,6 @@ def _alive(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     match op.state:
         case State.ACCEPTED:
             draft.go(State.OBSERVING, cause, f"seen_{facts.reading}", reading=facts.reading, remote_state=facts.remote_state)
-        case State.RESULT_COLLECTING | State.RESULT_UNAVAILABLE | State.RESULT_VALIDATION_FAILED:
-            # An older copy of the provider's truth: it never undoes an ending that was read before.
-            if op.remote_state != facts.remote_state:
-                draft.note(cause, "stale_reading", remote_state=facts.remote_state)
         case _:
             _say(draft, facts, cause, f"seen_{facts.reading}")
     _go_on(draft)
@@ -187,6 +188,21 @@ def _go_on(draft: Draft) -> None:
         draft.due(case.now)
     else:
         draft.due(schedule.after_success(op, case.contract, case.now, case.chance))
+
+
+def _unended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
+    """An older copy of the provider's truth, or one that is gone: it never undoes an ending that was read before."""
+    case = draft.case
+    if draft.op.remote_state != facts.remote_state:
+        draft.note(cause, "stale_reading", remote_state=facts.remote_state)
+    if draft.op.state in PARKED:
+        _watch_on(draft)
+        return
+    draft.work(collect_tries=draft.op.collect_tries + 1)
+    if schedule.overdue(draft.op, case.started_at):
+        give_up(draft, "collect_deadline", "The provider no longer says how it ended.")
+    else:
+        draft.due(schedule.after_failure(draft.op, case.contract, case.now, case.chance, failures=draft.op.collect_tries))
 
 
 def _absent(draft: Draft, facts: StatusFacts) -> None:

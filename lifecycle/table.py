@@ -95,6 +95,7 @@ TABLE: Final[dict[S, Row]] = {
         K.CREATE_REJECTED: create.late,
         K.NOT_SENT: create.late,
         K.ATTEMPT_LOST: create.late,
+        K.JOB_KNOWN: create.late,
     },
     S.CREATE_UNKNOWN: {
         **_CREATING,
@@ -138,6 +139,7 @@ TABLE: Final[dict[S, Row]] = {
         K.REPORTED: people.reported,
         K.JOB_KNOWN: create.job_known,
         K.JOB_NOT_FOUND: reads.parked_not_found,
+        K.READ: create.late,
     },
     S.QUARANTINED: {
         **_PARKED,

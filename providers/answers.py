@@ -22,8 +22,7 @@ MAX_MESSAGE: Final = 500
 _MAX_WORK = 16_384  # characters of a text that are looked at, so that redaction stays cheap
 _SNIFF = 512  # bytes at the start of a body in which a markup document shows itself
 
-_DELTA = re.compile(r"([0-9]{1,400})(\.[0-9]{1,400})?")
-_MANY_DIGITS = 9  # a number of more digits is beyond every cap and need not be converted
+_DELTA = re.compile(r"([0-9]{1,400})(\.[0-9]{1,400})?")  # far below the digits that Python refuses to convert
 _MARKUP = (b"<!doctype", b"<html", b"<head", b"<body", b"<?xml", b"<!--", b"<title", b"<script", b"<meta")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -145,15 +144,12 @@ def retry_after(answer: AnsweredOutcome, now: Micros) -> Micros | None:
     if not text:
         return None
     if delta := _DELTA.fullmatch(text):
-        digits = delta[1].lstrip("0")
-        if len(digits) > _MANY_DIGITS:
-            return now + MAX_WAIT
         # A started second counts whole: earlier than asked would be wrong, a second later is not.
-        seconds = int(digits or "0") + (1 if delta[2] and delta[2].strip(".0") else 0)
+        seconds = int(delta[1]) + (1 if delta[2] and delta[2].strip(".0") else 0)
         return now + min(seconds * SECOND, MAX_WAIT)
     try:
         moment = _micros(parsedate_to_datetime(text[:100]))
-    except (ValueError, TypeError, IndexError, OverflowError):
+    except (ValueError, OverflowError):
         return None
     return min(moment, now + MAX_WAIT) if moment > now else None
 

@@ -50,7 +50,7 @@ def _convert(hint: Any, value: Any, path: Path, faults: Faults) -> Any:
         return _convert_tuple(arguments, value, path, faults)
     if origin is not None and issubclass(origin, Mapping):
         return _convert_table(arguments[1], value, path, faults)
-    if is_dataclass(hint):
+    if isinstance(hint, type) and is_dataclass(hint):
         section = read_section(hint, value, path, faults)
         return _BAD if section is None else section
     return _scalar(hint, value, path, faults)

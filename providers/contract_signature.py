@@ -4,7 +4,7 @@ Parameters: id, primitive, alg, key, message, encoding, sig, timestamp, token, k
 """
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
@@ -18,10 +18,12 @@ from providers.verification.times import UNITS
 from providers.verification.tokens import TOKEN_PLACES
 from schemas.contract import SignatureLocation, SignatureScheme, TimestampRule
 
-_KEYS: Final = (
+PARAMETERS: Final = (
     "id", "primitive", "alg", "key", "message", "encoding", "sig", "timestamp", "token", "keysource", "claims", "algs",
     "require_headers", "body_digest", "detached",
 )  # fmt: skip
+"""Keys of `[signature]`."""
+
 _LATER: Final = ("claims", "algs", "detached")  # parameters of primitives that this version does not verify
 _SIG_KEYS: Final = ("in", "name", "path", "parser", "prefix", "sep", "sep_re", "key", "ts_key", "trim", "ver_sep", "version", "own")
 _PARSER_NEEDS: Final = {"prefix": ("prefix",), "kv": ("key",), "list": ("version",)}
@@ -49,15 +51,17 @@ def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> Signa
     if not isinstance(value, Mapping):
         faults.add(path, "must be a table")
         return None
+    if "id" in value and (not isinstance(value["id"], str) or not value["id"]):
+        faults.add((*path, "id"), "must be a text (in quotes)")
     for name in value:
-        if name not in _KEYS:
-            faults.unknown((*path, name), _KEYS)
+        if name not in PARAMETERS:
+            faults.unknown((*path, name), PARAMETERS)
     primitive = value.get("primitive")
-    if not isinstance(primitive, str) or primitive not in PRIMITIVES:
+    if not _in(primitive, PRIMITIVES):
         _primitive_fault(primitive, path, faults)
         return None
     source = value.get("keysource")
-    if isinstance(source, Mapping) and source.get("kind") not in {None, "static", "secret"}:
+    if isinstance(source, Mapping) and not _in(source.get("kind", "static"), ("static", "secret")):
         faults.add((*path, "keysource", "kind"), f"{source.get('kind')!r} is not supported by this version; supported is static")
         return None
     for name in _LATER:
@@ -88,11 +92,16 @@ def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> Signa
     )
 
 
+def _in(value: Any, words: Container[str]) -> bool:
+    # Anything may stand behind a key of a file, also what cannot be hashed.
+    return isinstance(value, str) and value in words
+
+
 def _primitive_fault(primitive: Any, path: Path, faults: Faults) -> None:
     supported = ", ".join(PRIMITIVES)
     if primitive is None:
         faults.add((*path, "primitive"), f"is missing; use one of {supported}")
-    elif primitive in {"jwt", "httpsig"}:
+    elif _in(primitive, ("jwt", "httpsig")):
         faults.add((*path, "primitive"), f"{primitive!r} is not supported by this version; supported are {supported}")
     else:
         faults.word((*path, "primitive"), primitive, PRIMITIVES)
@@ -106,9 +115,9 @@ def _location(sig: Any, path: Path, faults: Faults) -> SignatureLocation | None:
         if name not in _SIG_KEYS:
             faults.unknown((*path, name), _SIG_KEYS)
     place, parser = sig.get("in"), sig.get("parser", "raw")
-    if place not in PLACES:
+    if not _in(place, PLACES):
         faults.word((*path, "in"), place, PLACES)
-    if parser not in PARSERS:
+    if not _in(parser, PARSERS):
         faults.word((*path, "parser"), parser, PARSERS)
         return None
     for need in _PARSER_NEEDS.get(str(parser), ()):
@@ -129,8 +138,10 @@ def _location(sig: Any, path: Path, faults: Faults) -> SignatureLocation | None:
 
 
 def _check_regex(sig: Mapping[str, Any], path: Path, faults: Faults) -> None:
-    if "sep" in sig and (not isinstance(sig["sep"], str) or not sig["sep"]):
-        faults.add((*path, "sep"), "must be the text between items")
+    for name in ("sep", "sep_re", "prefix", "key", "ts_key", "ver_sep", "version", "own"):
+        if name in sig and (not isinstance(sig[name], str) or not sig[name]):
+            faults.add((*path, name), "must be a text (in quotes)")
+            return
     if "trim" in sig and not isinstance(sig["trim"], bool):
         faults.add((*path, "trim"), "must be true or false")
     if "sep_re" in sig:
@@ -153,9 +164,9 @@ def _timestamp(rule: Any, path: Path, faults: Faults) -> TimestampRule | None:
         if name not in _TIMESTAMP_KEYS:
             faults.unknown((*path, name), _TIMESTAMP_KEYS)
     place, unit, name = rule.get("in"), rule.get("unit", "s"), rule.get("path", rule.get("name", ""))
-    if place not in {"header", "sig", "json"}:
+    if not _in(place, ("header", "sig", "json")):
         faults.word((*path, "in"), place, ("header", "sig", "json"))
-    if unit not in UNITS:
+    if not _in(unit, UNITS):
         faults.word((*path, "unit"), unit, UNITS)
     if place != "sig" and (not isinstance(name, str) or not name):
         faults.add((*path, "name"), "is missing; name the header or path that holds the time")
@@ -201,7 +212,12 @@ def _options(value: Mapping[str, Any], path: Path, faults: Faults, segments: tup
         else:
             faults.add((*path, name), "must be a table")
     digest = options.get("body_digest")
-    if digest and (digest.get("in") not in {"query", "header"} or not digest.get("name") or digest.get("alg", "sha256") not in DIGESTS):
+    if digest is not None and not (
+        _in(digest.get("in"), ("query", "header"))
+        and isinstance(digest.get("name"), str)
+        and digest["name"]
+        and _in(digest.get("alg", "sha256"), DIGESTS)
+    ):
         faults.add((*path, "body_digest"), 'needs in = "query" or "header", a name, and alg = one of ' + ", ".join(DIGESTS))
     if segments:
         options["segments"] = segments
@@ -211,15 +227,15 @@ def _options(value: Mapping[str, Any], path: Path, faults: Faults, segments: tup
 def _check_words(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
     asymmetric = value["primitive"] == "asym"
     algorithms: Sequence[str] = tuple(ALGORITHMS if asymmetric else DIGESTS)
-    if value.get("alg", None if asymmetric else "sha256") not in algorithms:
+    if not _in(value.get("alg", None if asymmetric else "sha256"), algorithms):
         faults.word((*path, "alg"), value.get("alg"), algorithms)
-    if value.get("key", "utf8") not in TRANSFORMS:
+    if not _in(value.get("key", "utf8"), TRANSFORMS):
         faults.word((*path, "key"), value.get("key"), TRANSFORMS)
-    if value.get("encoding", "hex") not in ENCODINGS:
+    if not _in(value.get("encoding", "hex"), ENCODINGS):
         faults.word((*path, "encoding"), value.get("encoding"), ENCODINGS)
     source = value.get("keysource")
     key_format = source.get("format") if isinstance(source, Mapping) else None
-    if asymmetric and key_format not in FORMATS:
+    if asymmetric and not _in(key_format, FORMATS):
         faults.word((*path, "keysource", "format"), key_format, FORMATS)
 
 
@@ -263,7 +279,7 @@ def _check_token(rule: Any, path: Path, faults: Faults) -> None:
         if name not in known:
             faults.unknown((*path, name), known)
     place = rule.get("in")
-    if place not in TOKEN_PLACES:
+    if not _in(place, TOKEN_PLACES):
         faults.word((*path, "in"), place, TOKEN_PLACES)
         return
     needs = {"header": ("name",), "query": ("name",), "json_each": ("list", "field")}.get(str(place), ())

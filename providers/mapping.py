@@ -32,7 +32,7 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
     """
     rules = contract.event
     signed = verified_signed or request.body
-    headers = [(name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "replace")) for name, value in request.headers]
+    headers = _headers(request) if any(place.startswith("header:") for place in _places(rules)) else []
     query = _query(request.query)
     try:
         body = _body(request, needed=_needs_body(rules))
@@ -49,8 +49,15 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
 
 
 def _needs_body(rules: EventMap) -> bool:
-    places = (rules.id, rules.type, rules.job_id, rules.client_reference, rules.state, rules.time)
-    return bool(rules.each) or any(place.startswith("body:") for place in places)
+    return bool(rules.each) or any(place.startswith("body:") for place in _places(rules))
+
+
+def _places(rules: EventMap) -> tuple[str, ...]:
+    return rules.id, rules.type, rules.job_id, rules.client_reference, rules.state, rules.time
+
+
+def _headers(request: InboundRequest) -> _Pairs:
+    return [(name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "replace")) for name, value in request.headers]
 
 
 def _body(request: InboundRequest, *, needed: bool) -> Any:

@@ -272,7 +272,7 @@ def _link(value: Any, operation: Operation, rule: ResultRule, result_origins: Se
         return _Link(url=url, own=True, private=True)
     if any(origin == _origin(allowed) for allowed in result_origins):
         return _Link(url=url, own=False, private=True)
-    if parts.scheme == "https" and any(_allows(allowed, origin) for allowed in rule.origins):
+    if parts.scheme == "https" and any(origin == _origin(allowed) for allowed in rule.origins):
         return _Link(url=url, own=False, private=False)
     return ResultGone(
         code="foreign_origin",
@@ -288,14 +288,3 @@ def _origin(url: str) -> str:
     except ValueError:
         return ""
     return f"{parts.scheme}://{parts.hostname.rstrip('.')}:{port}" if parts.hostname and port else ""
-
-
-def _allows(allowed: str, origin: str) -> bool:
-    """Say whether a contract's origin (`https://host`, or `https://*.suffix`) covers `origin`."""
-    wildcard = "://*."
-    if wildcard not in allowed:
-        return _origin(allowed) == origin
-    pattern = _origin(allowed.replace(wildcard, "://", 1))
-    scheme, _, suffix = pattern.partition("://")
-    host_scheme, _, host = origin.partition("://")
-    return bool(suffix) and scheme == host_scheme and host.endswith("." + suffix)

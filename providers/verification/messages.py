@@ -26,6 +26,9 @@ _PLAIN: Final = frozenset(
         "sorted_form", "sorted_query_encoded", "json_string_body", "secret",
     }
 )  # fmt: skip
+TOKENS: Final = _NAMED | _PLAIN
+"""Every token of the language, without braces."""
+
 _ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
 

@@ -30,8 +30,9 @@ DIGESTS: Final = {"sha1": 20, "sha256": 32, "sha384": 48, "sha512": 64}
 """Digest name -> its bytes."""
 
 _Message = Message | Segments
-# (message, inputs) -> per key: does it match one of the signatures, each with the index of its header
-_Matcher = Callable[[_Message, Inputs, Sequence[tuple[int, bytes]]], int]
+_Signatures = Sequence[tuple[int, bytes]]  # each with the index of its header
+# (message, inputs, signed bytes, signatures) -> the number of the key that made one of them, or -1
+_Matcher = Callable[[_Message, Inputs, bytes, _Signatures], int]
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,15 +61,15 @@ class SignatureChecker:
             raise RefusalError(Reason.MALFORMED_SIGNATURE, f"the signature is not {self.scheme.encoding}")
         header = rule.name.lower().encode() if rule and rule.place == "header" else b""
         inputs = Inputs(facts, text, found.pairs, header)
-        matched, by = -1, -1
-        for number, message in enumerate(self.messages):
-            key = self.match(message, inputs, signatures)
+        signed, by = b"", -1
+        for message in self.messages:
+            data = message.render(inputs)
+            key = self.match(message, inputs, data, signatures)
             if key >= 0 and by < 0:
-                matched, by = number, key
+                signed, by = data, key
         if by < 0:
             raise RefusalError(Reason.WRONG_SIGNATURE, "no configured secret made this signature over these bytes")
         self._check_body_digest(facts)
-        signed = self.messages[matched].render(inputs)
         return self._judged(signed, self.secret_ids[by], signed_at, now)
 
     def _judged(self, signed: bytes, secret_id: str, signed_at: Micros | None, now: Micros) -> Verdict:
@@ -97,8 +98,8 @@ def prepare_hmac(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Signatur
     algorithm = scheme.algorithm
     paired = _paired(scheme, len(keys))
 
-    def match(message: _Message, inputs: Inputs, signatures: Sequence[tuple[int, bytes]]) -> int:
-        data = message.render(inputs)
+    def match(message: _Message, inputs: Inputs, data: bytes, signatures: _Signatures) -> int:
+        del message, inputs
         return _compared([hmac.digest(key, data, algorithm) for key in keys], signatures, paired=paired)
 
     return _checker(scheme, secrets, match)
@@ -110,7 +111,8 @@ def prepare_hash(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Signatur
     algorithm = scheme.algorithm
     paired = _paired(scheme, len(keys))
 
-    def match(message: _Message, inputs: Inputs, signatures: Sequence[tuple[int, bytes]]) -> int:
+    def match(message: _Message, inputs: Inputs, data: bytes, signatures: _Signatures) -> int:
+        del data  # without the secret: what may be stored, not what was hashed
         digests = [hashlib.new(algorithm, message.render(inputs, key)).digest() for key in keys]
         return _compared(digests, signatures, paired=paired)
 
@@ -122,8 +124,8 @@ def prepare_asym(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Signatur
     source: Mapping[str, Any] = scheme.options["keysource"]
     keys = [public_key(secret.value, str(source["format"]), scheme.algorithm) for secret in secrets]
 
-    def match(message: _Message, inputs: Inputs, signatures: Sequence[tuple[int, bytes]]) -> int:
-        data = message.render(inputs)
+    def match(message: _Message, inputs: Inputs, data: bytes, signatures: _Signatures) -> int:
+        del message, inputs
         matched = -1
         for number, key in enumerate(keys):
             for _, signature in signatures:
@@ -158,7 +160,7 @@ def _paired(scheme: SignatureScheme, keys: int) -> bool:
     return len(names) > 1 and len(names) == keys
 
 
-def _compared(digests: Sequence[bytes], signatures: Sequence[tuple[int, bytes]], *, paired: bool) -> int:
+def _compared(digests: Sequence[bytes], signatures: _Signatures, *, paired: bool) -> int:
     matched = -1
     for number, digest in enumerate(digests):
         for index, signature in signatures:

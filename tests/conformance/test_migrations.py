@@ -60,7 +60,7 @@ def test_history_is_append_only(engines: Engines) -> None:
     """UPDATE, DELETE and (SQLite) REPLACE of a history row are refused by the database itself (D4)."""
     with engines.begin() as connection:
         connection.execute(history.insert(), [HISTORY_ROW])
-    attacks = [history.update().values(actor="b"), history.delete()]
+    attacks: list[sa.Executable] = [history.update().values(actor="b"), history.delete()]
     attacks.append(
         sa.text("TRUNCATE history") if engines.postgres else history.insert().prefix_with("OR REPLACE").values(HISTORY_ROW | {"actor": "b"})
     )

@@ -83,6 +83,9 @@ def test_without_a_strategy_a_person_is_asked() -> None:
     """No recovery, no token, no path, no reference: None, never a blind resend (A7, B062)."""
     assert plan(unknown(), with_rule(REPORTS, strategies=()), NOW) is None
     assert plan(unknown(), with_rule(BATCHES, strategies=("resend",)), NOW) is None
+    assert REPORTS.create is not None
+    tokenless = replace(REPORTS, create=replace(REPORTS.create, token=TokenRule(place="none", window_seconds=86_400)))
+    assert plan(unknown(), with_rule(tokenless, strategies=("resend",)), NOW) is None
     assert plan(unknown(), with_rule(REPORTS, strategies=("lookup",), path=""), NOW) is None
     assert plan(unknown(), with_rule(BATCHES, match=""), NOW) is None
     by_reference = with_rule(REPORTS, strategies=("lookup",), path="/v1/reports?ref={reference}", equals="{reference}")

@@ -101,6 +101,8 @@ def test_a_credential_with_a_line_break_at_its_end_is_trimmed_and_one_inside_is_
     with pytest.raises(UnusableCredentialError) as caught:
         made(Errand.READ, credential=f"{SECRET}\r\nX-Admin: 1")
     assert SECRET not in str(caught.value)
+    with pytest.raises(UnusableCredentialError):
+        made(Errand.READ, credential="schlüssel")
     assert refusal(caught.value, Errand.CREATE, an_operation()) == NotSent(errand=Errand.CREATE, error="unusable_credential")
     assert isinstance(refusal(caught.value, Errand.READ, an_operation()), ReadFailed)
 
@@ -228,10 +230,9 @@ def test_a_link_home_carries_the_credential_where_the_contract_says_so(url: str)
     assert "#" not in files[0].request.url
 
 
-@pytest.mark.parametrize("own", ["https://files.example", "https://*.example"])
-def test_a_link_to_a_listed_origin_carries_no_credential_and_dials_only_public_addresses(own: str) -> None:
+def test_a_link_to_a_listed_origin_carries_no_credential_and_dials_only_public_addresses() -> None:
     """Downloads of foreign URLs never carry ours, whatever the contract says of authentication (B094, B146)."""
-    files = linked("https://files.example/x?sig=1", own=(own,))
+    files = linked("https://files.example/x?sig=1", own=("https://files.example",))
     assert isinstance(files, tuple)
     request = files[0].request
     assert header(request, "Authorization") is None
@@ -277,6 +278,7 @@ def test_a_success_without_its_file_is_never_nothing() -> None:
     """`completed` with no output and an error file is a fault that collecting names, not a success (B097)."""
     body = {"id": "b", "status": "completed", "output_file_id": None, "error_file_id": "f2"}
     assert has_result(BATCHES, Reading.SUCCEEDED, answer(200, body)) is True
+    assert has_result(BATCHES, Reading.SUCCEEDED, answer(200, {})) is True
     gone = collected(an_operation(origin="https://batches.example", ending=Reading.SUCCEEDED), BATCHES, body)
     assert isinstance(gone, ResultGone)
     assert gone.code == "result_missing"

@@ -1,0 +1,52 @@
+"""Heartbeats: when each duty of each process last ran, and with what counts. Readiness and `doctor` read them."""
+
+from collections.abc import Sequence
+
+import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
+
+from ledger.tables import heartbeats
+from ledger.transaction import Transaction
+from schemas.commands import Beat
+from schemas.jsontext import canonical
+
+MAX_ERROR = 500  # characters of an error that are kept
+
+
+def beat(tx: Transaction, commands: Sequence[Beat]) -> list[None]:
+    """Record beats. Several of one duty and process in a batch are folded, so that no statement meets a row twice."""
+    rows: dict[tuple[str, str], dict[str, object]] = {}
+    for command in commands:
+        place = (command.duty, command.process)
+        before = rows.get(place, {})
+        rows[place] = {
+            "duty": command.duty,
+            "process": command.process,
+            "last_at": command.now,
+            "last_ok_at": command.now if command.ok else before.get("last_ok_at"),
+            "runs": _count(before, "runs") + 1,
+            "failures": _count(before, "failures") + (not command.ok),
+            "counts": canonical(dict(command.counts)).decode(),
+            "error": command.error.replace("\x00", "")[:MAX_ERROR],
+        }
+    insert = (postgresql.insert if tx.postgres else sqlite.insert)(heartbeats)
+    new, old = insert.excluded, heartbeats.c
+    upsert = insert.on_conflict_do_update(
+        index_elements=[old.duty, old.process],
+        set_={
+            "last_at": new.last_at,
+            "last_ok_at": sa.func.coalesce(new.last_ok_at, old.last_ok_at),
+            "runs": old.runs + new.runs,
+            "failures": old.failures + new.failures,
+            "counts": new.counts,
+            "error": new.error,
+        },
+    )
+    tx.connection.execute(upsert, [rows[place] for place in sorted(rows)])  # sorted: one lock order everywhere
+    return [None] * len(commands)
+
+
+def _count(row: dict[str, object], name: str) -> int:
+    value = row.get(name, 0)
+    assert isinstance(value, int)
+    return value

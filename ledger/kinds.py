@@ -1,0 +1,38 @@
+"""The closed kinds of commands and the set-based function of each: `function(tx, commands) -> results`, in order."""
+
+import importlib
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final
+
+from ledger.transaction import Transaction
+from schemas.commands import AddKey, Beat, ClaimWork, Command, Defer, Ingest, Petition, Register, Renew, RevokeKey, Settle, Sweep
+
+Function = Callable[[Transaction, Any], Sequence[Any]]
+
+_FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
+    Register: ("ledger.register", "register"),
+    Ingest: ("ledger.ingest", "ingest"),
+    Petition: ("ledger.petition", "petition"),
+    ClaimWork: ("ledger.leases", "claim"),
+    Renew: ("ledger.leases", "renew"),
+    Defer: ("ledger.leases", "defer"),
+    Settle: ("ledger.settle", "settle"),
+    Sweep: ("ledger.sweep", "sweep"),
+    Beat: ("ledger.beats", "beat"),
+    AddKey: ("ledger.keys", "add_keys"),
+    RevokeKey: ("ledger.keys", "revoke_keys"),
+}
+
+KINDS: Final = tuple(_FUNCTIONS)
+
+
+_loaded: Final[dict[type[Command], Function]] = {}
+
+
+def function_of(kind: type[Command]) -> Function:
+    """Return the function of a kind of command. Imported on first use: a command line that only reads needs none."""
+    function = _loaded.get(kind)
+    if function is None:
+        module, name = _FUNCTIONS[kind]
+        function = _loaded[kind] = getattr(importlib.import_module(module), name)
+    return function
