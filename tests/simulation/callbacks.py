@@ -92,5 +92,5 @@ class Postman:
         self._done.add((provider, event_id, body))
         self.acknowledged[provider, event.dedup_key] = answer.status
         world.tell("2xx for %s: %s", event_id, answer.status)
-        if answer.operation_id is not None:
-            self.hinted[answer.operation_id] = delivery.received_at
+        if answer.status == "accepted":  # a repetition is no news, and no hint
+            self.hinted[answer.operation_id] = max(delivery.received_at, self.hinted.get(answer.operation_id, 0))

@@ -28,6 +28,7 @@ class Callers:
     plain: bool  # nothing whose outcome depends on timing: no cancel, no approval, no external create
     acknowledged: dict[str, str] = field(default_factory=dict)  # operation -> its token: registrations that a caller saw
     keys: dict[str, str] = field(default_factory=dict)  # idempotency key -> operation
+    requests: int = 0
     answers: dict[str, int] = field(default_factory=dict)
     asked: set[str] = field(default_factory=set)  # questions that somebody looks at
     external: set[str] = field(default_factory=set)  # external creates that have not been made yet
@@ -44,7 +45,7 @@ class Callers:
             mode = random.choice((Mode.EXTERNAL, Mode.ADOPT))
         intent = self._intent(operation, provider, mode, number)
         remote = self.remotes[provider]
-        fate = remote.fates[operation] = draw_fate(world, remote.contract, plain=self.plain)
+        remote.fates[operation] = draw_fate(world, remote.contract, plain=self.plain)
         start = random.choice((0.0, random.uniform(0, 60)))
         if mode is Mode.ADOPT:
             job = remote.make(operation)
@@ -52,8 +53,7 @@ class Callers:
         if mode is Mode.EXTERNAL:
             self.external.add(operation)
         for copy in range(random.choice((1, 1, 2, 3))):
-            twin = intent if copy == 0 else self._twin(intent, copy)
-            remote.fates[twin.id] = fate  # a twin that wins the race is the same wish
+            twin = intent if copy == 0 else self._twin(intent)
             world.after(start + (0 if copy == 0 else random.choice((0.0, 0.01, 20.0))), lambda twin=twin: self.register(twin, 1))  # type: ignore[misc]
         if not self.plain:
             for evidence in self._wishes(operation):
@@ -93,13 +93,24 @@ class Callers:
             request=b'{"input":1}',
         )
 
-    def _twin(self, intent: Intent, copy: int) -> Intent:
-        """Return the same wish as a racing duplicate brings it: with ids of its own; sometimes another request under the same key."""
+    def _fresh(self, intent: Intent) -> Intent:
+        """Return the intent with the ids of another request: the edge makes them anew each time."""
+        self.requests += 1
+        identity = f"{intent.id[:-8]}{self.requests:05x}{intent.id[-3:]}"
+        remote = self.remotes[intent.provider]
+        remote.fates[identity] = remote.fates[intent.id]  # whichever of them is recorded, it is the same wish
+        return replace(intent, id=identity, idempotency_token=f"{intent.idempotency_token}-{self.requests}")
+
+    def _twin(self, intent: Intent) -> Intent:
+        """Return the same wish as a racing duplicate brings it: with ids of its own; sometimes another request under the same key.
+
+        Somebody may adopt the same job under another key.
+        """
+        if intent.mode is Mode.ADOPT and self.world.random.random() < 0.5:
+            return replace(self._fresh(intent), idempotency_key=f"{intent.idempotency_key}-again")
         other = self.world.random.random() < 0.2
         return replace(
-            intent,
-            id=f"{intent.id[:-4]}{copy:x}{intent.id[-3:]}",
-            idempotency_token=f"{intent.idempotency_token}-{copy}",
+            self._fresh(intent),
             request_fingerprint="sha256:" + "f" * 64 if other else intent.request_fingerprint,
         )
 
@@ -114,7 +125,7 @@ class Callers:
 
         def retry() -> None:
             if not done[0] and (number < 5 or self.world.calm):
-                self.register(intent, number + 1)
+                self.register(self._fresh(intent), number + 1)
 
         # The caller that saw no answer asks again with the same key.
         self.world.after(self.world.between(5, 20), retry)
@@ -123,6 +134,8 @@ class Callers:
     def _registered(self, intent: Intent, answer: Any) -> None:
         world = self.world
         world.tell("%s registered: %s", intent.id[-3:], answer.outcome)
+        if answer.outcome == "key_expired":
+            raise SimulationFault("1", f"the key of {intent.id} leads to nothing")
         if answer.outcome not in {"created", "replayed"}:
             return
         operation: Operation = answer.operation
@@ -215,5 +228,5 @@ class Callers:
 
 
 def first(operation: str) -> str:
-    """Return the id that the wish was planned with: twins differ in one digit."""
-    return f"{operation[:-4]}0{operation[-3:]}"
+    """Return the id that the wish was planned with: twins differ in five digits."""
+    return f"{operation[:-8]}00000{operation[-3:]}"

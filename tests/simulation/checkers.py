@@ -11,8 +11,9 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from ledger.audit import self_audit, verify_operation
+from ledger.history import link, read_changes
 from ledger.rows import from_row
-from ledger.tables import operations
+from ledger.tables import history, operations
 from schemas.operation import FOLDED, Micros
 from schemas.states import ACTIVE, ADMISSIBLE, FINAL, PARKED, WAITING, Cause, Reading, State
 from tests.simulation.callbacks import Postman
@@ -24,6 +25,8 @@ from tests.simulation.world import SimulationFault, World
 _QUESTIONS: Final = ("question_id", "question_kind", "question_until", "incident_id", "superseded_by")
 _VERDICT: Final = tuple(name for name in FOLDED if name not in _QUESTIONS)
 _HINT_STATES: Final = {State.ACCEPTED, State.OBSERVING, State.CANCEL_REQUESTED, State.CANCELLING}
+_HISTORY: Final = tuple(column.name for column in history.columns)
+_NEW_HISTORY: Final = f"SELECT {', '.join(_HISTORY)} FROM history WHERE operation = ? AND seq > ? ORDER BY seq"  # noqa: S608 - our names
 Row = dict[str, Any]
 
 
@@ -37,6 +40,7 @@ class Checkers:
         self.begun: dict[str, Micros] = {}  # operation -> when the last call for it began
         self.finals: dict[str, dict[str, Any]] = {}
         self.glimpsed: dict[str, Row] = {}  # what another writer wrote inside the running transaction
+        self.folds: dict[str, tuple[int, bytes, dict[str, Any]]] = {}
         self.steps = 0
         cursor = record.raw.execute("SELECT * FROM operations LIMIT 0")
         self._columns = [column[0] for column in cursor.description]
@@ -64,8 +68,7 @@ class Checkers:
             self.rows[row["id"]] = row
             changed.append(row)
             self._check(row, before, kind)
-        if changed:
-            self._histories([row["id"] for row in changed])
+            self._follow(row)
         self._stored()
 
     def sends(self, operation: str, attempt: str | None, *, acts: bool, token: str) -> None:
@@ -165,9 +168,30 @@ class Checkers:
 
     # --- the whole record
 
-    def _histories(self, ids: list[str]) -> None:
+    def _follow(self, row: Row) -> None:
+        """Follow the new history rows: no gap, the chain holds, and folded they are the record."""
+        seq, head, folded = self.folds.get(row["id"], (0, b"", {}))
+        folded = dict(folded)
+        for values in self.record.raw.execute(_NEW_HISTORY, (row["id"], seq)):
+            new = dict(zip(_HISTORY, values, strict=True))
+            seq += 1
+            if new["seq"] != seq or new["prev_hash"] != head or link(new, head) != new["hash"]:
+                self._fail("6", row, f"history row {new['seq']} does not follow row {seq - 1}")
+            if new["from_state"] != folded.get("state", ""):
+                self._fail("6", row, f"history row {seq} starts from {new['from_state']}")
+            head = new["hash"]
+            folded |= {**read_changes(new["changes"]), "state": new["to_state"]}
+        if (seq, head) != (row["history_seq"], row["history_hash"]):
+            self._fail("6", row, f"the record's history ends at {row['history_seq']}, the rows at {seq}")
+        wrong = [name for name in FOLDED if (row[name] or None) != (folded.get(name) or None)]
+        if wrong:
+            self._fail("6", row, f"the record is not what its history says: {wrong}")
+        self.folds[row["id"]] = seq, head, folded
+
+    def _histories(self) -> None:
+        """Let the product's own audit verify everything, texts included."""
         with self.record.look() as view:
-            for row in view.connection.execute(sa.select(operations).where(operations.c.id.in_(ids))):
+            for row in view.connection.execute(sa.select(operations)):
                 for fault in verify_operation(view, from_row(row, view.vault)):
                     self._fail("6", self.rows[fault.operation], f"row {fault.seq}: {fault.fault}")
 
@@ -204,6 +228,7 @@ class Checkers:
             counts = self_audit(view, self.world.time)
         if any(counts.values()):
             raise SimulationFault("E", f"the self-audit finds {counts}")
+        self._histories()
         self._deliveries()
 
     def _deliveries(self) -> None:

@@ -43,15 +43,16 @@ class Desk:
 
 def reconcile(process: Process, desk: Desk, idle: Callable[[], None]) -> Generator[Step, Any, None]:
     """Claim until nothing is due, then say so."""
-    world, after = desk.world, ("", "")
-    while True:
+    world, after, starved = desk.world, ("", ""), True
+    while starved:
         yield Pause("before the claim")
         taken = world.monotonic()
+        limit = world.random.choice((1, 2, 4))
         work = yield Commit(
             ClaimWork(
                 worker=process.name,
                 room=dict.fromkeys(desk.contracts, 4),
-                limit=world.random.choice((1, 2, 4)),
+                limit=limit,
                 lease=LEASE,
                 send_budget=SEND_BUDGET,
                 now=world.now(),
@@ -63,8 +64,7 @@ def reconcile(process: Process, desk: Desk, idle: Callable[[], None]) -> Generat
         for item in work.items:
             world.tell("%s claims %s: %s fence %d", process.name, item.operation.id[-3:], item.errand, item.fence)
             process.start(_errand(process, desk, item, taken))
-        if not work.items:
-            break
+        starved = len(work.items) >= limit  # more may be due
     idle()
 
 
