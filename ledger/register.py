@@ -62,7 +62,7 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
     if job is not None:
         owner = owners.get(job)
         if owner is not None:
-            return _adopted_before(tx, intent, owner)
+            return _adopted_before(tx, fold, intent, owner)
         owners[job] = intent.id
     fold.begin(operation, step, intent.subject)
     if job is not None:
@@ -73,11 +73,23 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
     return Registered(outcome="created", operation=operation)
 
 
-def _adopted_before(tx: Transaction, intent: Intent, owner_operation: str) -> Registered:
-    """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal."""
-    known = _load(tx, owner_operation)
+def _adopted_before(tx: Transaction, fold: Fold, intent: Intent, owner_operation: str) -> Registered:
+    """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal.
+
+    This request's key was written first. It stands for the operation that is answered, or for nothing: never for an
+    operation that was not made, which the next request with this key would be told has expired.
+    """
+    known = fold.get(owner_operation) or _load(tx, owner_operation)  # the same batch may hold it, not inserted yet
+    mine = (
+        idempotency_keys.c.owner == intent.owner,
+        idempotency_keys.c.route == ROUTE,
+        idempotency_keys.c.key == (intent.idempotency_key or ""),
+        idempotency_keys.c.operation == intent.id,
+    )
     if known is not None and known.owner == intent.owner:
+        tx.connection.execute(sa.update(idempotency_keys).where(*mine).values(operation=known.id))
         return Registered(outcome="replayed", operation=known)
+    tx.connection.execute(sa.delete(idempotency_keys).where(*mine))
     return Registered(outcome="job_taken")
 
 
@@ -123,7 +135,9 @@ def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
             idempotency_keys.c.route == ROUTE,
             idempotency_keys.c.key == command.intent.idempotency_key,
         )
-    ).one()
+    ).one_or_none()
+    if row is None:  # whoever brought this key first in this batch was refused its job
+        return Registered(outcome="job_taken")
     operation = fold.get(row.operation) or _load(tx, row.operation)
     if operation is None:
         return Registered(outcome="key_expired")

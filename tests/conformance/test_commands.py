@@ -14,7 +14,7 @@ from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
 from schemas.commands import Defer, Petition, Renew, Sweep
-from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, StoredFile
+from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, RefreshAsked, StoredFile
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading, State
 from tests.conformance.house import LEASE, NOW, REPORTS, Record, delivery, intent, reading
@@ -64,6 +64,19 @@ def test_adopting_is_idempotent_for_its_owner_and_opaque_for_others(record: Reco
     taken = record.register(intent(3, owner="other", **adopt))[0]
     assert (taken.outcome, taken.operation) == ("job_taken", None)
     assert record.register(intent(4, provider="other", **adopt))[0].outcome == "created"
+
+
+def test_the_key_of_a_repeated_adopt_stands_for_the_operation_that_was_answered(record: Record) -> None:
+    """A3, A11: also in the batch that adopts, and after a refusal the key is free."""
+    adopt = {"mode": Mode.ADOPT, "remote_job_id": "job-1", "request": None}
+    first, same_batch = record.register(intent(1, **adopt), intent(2, **adopt))
+    assert [first.outcome, same_batch.outcome] == ["created", "replayed"]
+    again = record.register(intent(3, **{**adopt, "idempotency_key": "key-2", "request_fingerprint": intent(2).request_fingerprint}))[0]
+    assert again.outcome == "replayed"
+    assert {answer.operation.id for answer in (first, same_batch, again) if answer.operation} == {intent(1).id}
+    stranger = {**adopt, "owner": "other", "idempotency_key": "k", "request_fingerprint": "sha256:s"}
+    twice = record.register(intent(4, **stranger), intent(5, **stranger))
+    assert [answer.outcome for answer in (*twice, *record.register(intent(6, **stranger)))] == ["job_taken"] * 3
 
 
 def test_nothing_is_sent_without_a_committed_record_and_attempt(record: Record) -> None:
@@ -198,6 +211,24 @@ def test_an_early_delivery_attaches_when_the_create_answer_comes(record: Record)
     assert settled.operation.hints == 1
     assert count(record, tables.deliveries, tables.deliveries.c.operation == item.operation.id) == 1
     assert record.claim(after=SECOND)[0].errand is Errand.READ
+
+
+def test_a_stale_worker_that_uses_up_the_granted_read_of_a_parked_operation_leaves_nothing_owed(record: Record) -> None:
+    """C1, C4: its evidence counts, and no lease or due time is kept for a read that nobody owes any more."""
+    record.accept(1, "job-1")
+    after = 3_700 * SECOND
+    late = record.claim(after=after)[0]
+    assert record.settle(late, reading(Reading.RUNNING), after=after).operation.state is State.RESULT_TIMED_OUT
+    refresh = Petition(
+        operation_id=intent(1).id, owner="acme", actor="a", evidence=RefreshAsked(by="a"), now=NOW + after + 10 * SECOND, chance=0.5
+    )
+    assert record.tx(petition, refresh)[0].outcome == "applied"
+    slow = record.claim("slow", after=after + 10 * SECOND, lease=1)[0]  # over at once, by either database's clock
+    quick = record.claim("quick", after=after + 10 * SECOND + LEASE)[0]
+    stale = record.settle(slow, reading(Reading.RUNNING), after=after + 11 * SECOND + LEASE)
+    assert (stale.stale, stale.operation.due_at, stale.operation.lease_until) == (True, None, None)
+    assert record.tx(petition, replace(refresh, now=NOW + after + 60 * SECOND + LEASE))[0].outcome == "applied"
+    assert record.claim("next", after=after + 60 * SECOND + LEASE)[0].fence > quick.fence
 
 
 def test_an_early_delivery_attaches_to_an_adopted_job(record: Record) -> None:
