@@ -109,4 +109,3 @@ class Record:
             return function(tx, commands)
         finally:
             sa.event.remove(tx.connection, "before_cursor_execute", before)
-

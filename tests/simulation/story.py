@@ -226,6 +226,7 @@ class _Stage:
 
     def _claimer(self) -> Intruder:
         """Return another process's claim, which dies right after its commit."""
+
         def intrude(tx: Transaction) -> None:
             work = ClaimWork(
                 worker="intruder",
@@ -240,4 +241,3 @@ class _Stage:
             self.checkers.glimpse()
 
         return intrude
-

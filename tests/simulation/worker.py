@@ -138,9 +138,7 @@ class _Call:
     def _send(self, request: HttpRequest) -> Generator[Step, Any, Outcome]:
         began = self._now()
         wire = self.desk.wires[self.operation.provider]
-        outcome: Outcome = yield Send(
-            wire, request, self.claimed.errand, self.send_by, lambda: self.desk.departs(self.claimed, request)
-        )
+        outcome: Outcome = yield Send(wire, request, self.claimed.errand, self.send_by, lambda: self.desk.departs(self.claimed, request))
         self.exchange = interpret.record(
             request, outcome, id=self.desk.world.new_id("exc"), errand=str(self.claimed.errand), started_at=began, finished_at=self._now()
         )
