@@ -123,7 +123,11 @@ class Process:
         self._waiting.setdefault(type(command), []).append((command, answered))
         if not self._flush_due:
             self._flush_due = True
-            self.world.after(self.world.between(0.0005, 0.01), self._flush)
+            seconds = self.world.between(0.0005, 0.01)
+            if self.world.hit(self.temper.stall / 4):
+                seconds = self.world.between(0.1, LEASE / SECOND * 1.5)  # the database is busy, or the whole process is paused
+                self.world.tell("%s waits %.1f s for its commit", self.name, seconds)
+            self.world.after(seconds, self._flush)
 
     def _flush(self) -> None:
         """Commit what waits, together, one kind per transaction."""

@@ -115,6 +115,7 @@ class _Stage:
         )
         self.workers: list[Process] = []
         self.idle: set[str] = set()
+        self.woken: Micros = 0  # no further worker is woken before this
         self.names = 0
 
     def _remote(self, kind: str) -> Remote:
@@ -148,10 +149,11 @@ class _Stage:
         if self.checkers.steps > _COMMITS_AT_MOST:
             raise SimulationFault("E", f"{self.checkers.steps} commits: something runs hot")
         due, queued = self._due_at(), world.next_at()
-        if self.idle and due is not None and (queued is None or due <= queued):
-            if due > EPOCH + _HORIZON:
+        wake = None if due is None else max(due, self.woken)
+        if self.idle and wake is not None and (queued is None or wake <= queued):
+            if wake > EPOCH + _HORIZON:
                 return False
-            world.time = max(world.time, due)
+            world.time = max(world.time, wake)
             self._wake()
             return True
         if queued is None or queued > EPOCH + _HORIZON or (world.calm and due is None and self._quiet()):
@@ -164,8 +166,7 @@ class _Stage:
         return not self.world.pending() and len(self.idle) == len(self.workers)
 
     def _due_at(self) -> Micros | None:
-        found = self.record.raw.execute("SELECT MIN(due_at) FROM operations WHERE due_at IS NOT NULL").fetchone()[0]
-        return None if found is None else int(found)
+        return min((row["due_at"] for row in self.checkers.rows.values() if row["due_at"] is not None), default=None)
 
     def _calm(self) -> None:
         self.world.tell("calm: no more faults")
@@ -181,6 +182,8 @@ class _Stage:
     def _wake(self) -> None:
         name = self.world.random.choice(sorted(self.idle))
         self.idle.discard(name)
+        # Mostly one worker goes for what is due; at times several race for it.
+        self.woken = self.world.time + (SECOND // 10 if self.world.random.random() < 0.75 else 0)
         process = next(worker for worker in self.workers if worker.name == name)
         process.start(reconcile(process, self.desk, lambda: self._rest(process)))
 

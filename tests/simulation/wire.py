@@ -52,10 +52,10 @@ class Wire:
         if early is not None:
             world.after(world.between(0.01, 0.5), lambda: seen(early))
             return
-        slow = world.hit(0.08)
+        slow = world.hit(0.12)
         until_executed = world.between(1.0, 9.9) if slow else world.between(0.005, 0.2)
         # A connection that is reset says nothing about the request on the provider's side: it may be executed later.
-        reset = world.between(0.05, 5.0) if slow and world.hit(0.5) else None
+        reset = world.between(0.05, 5.0) if slow and world.hit(0.6) else None
         answered = [False]
 
         def see(outcome: Outcome) -> None:

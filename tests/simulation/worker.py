@@ -47,7 +47,7 @@ def reconcile(process: Process, desk: Desk, idle: Callable[[], None]) -> Generat
     while starved:
         yield Pause("before the claim")
         taken = world.monotonic()
-        limit = world.random.choice((1, 2, 4))
+        limit = world.random.choice((1, 3, 4, 4))
         work = yield Commit(
             ClaimWork(
                 worker=process.name,
