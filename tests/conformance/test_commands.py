@@ -231,6 +231,17 @@ def test_a_stale_worker_that_uses_up_the_granted_read_of_a_parked_operation_leav
     assert record.claim("next", after=after + 60 * SECOND + LEASE)[0].fence > quick.fence
 
 
+def test_absence_after_a_broken_connection_counts_only_from_the_attempts_own_limit(record: Record) -> None:
+    """A6, A7: the provider may execute what was sent long after our end of the connection broke."""
+    record.register(intent(1))
+    item = record.claim()[0]
+    with record.engines.read.begin() as connection:
+        limit = connection.execute(sa.select(tables.attempts.c.sent_before).where(tables.attempts.c.id == item.attempt_id)).scalar_one()
+    at_once = min(0, limit - 1 - NOW)  # before the limit by either database's clock
+    settled = record.settle(item, CreateAmbiguous(error="reset"), after=at_once)
+    assert (settled.operation.state, settled.operation.sent_before) == (State.CREATE_UNKNOWN, limit)
+
+
 def test_an_early_delivery_attaches_to_an_adopted_job(record: Record) -> None:
     """B6: the callback came before the registration."""
     record.ingest(delivery(1, "job-1"))
