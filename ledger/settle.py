@@ -103,12 +103,17 @@ def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], provi
 
 
 def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
-    """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away."""
+    """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away.
+
+    One that is ambiguous may be executed as late as a lost one: absence is judged from the attempt's own limit.
+    """
     evidence = command.evidence
     if command.attempt_id is None:
         return evidence
     outcome, error = _fate(evidence)
-    row = fold.tx.connection.execute(sa.select(attempts.c.outcome).where(attempts.c.id == command.attempt_id)).one_or_none()
+    row = fold.tx.connection.execute(
+        sa.select(attempts.c.outcome, attempts.c.sent_before).where(attempts.c.id == command.attempt_id)
+    ).one_or_none()
     if row is None:
         raise RecordError(f"{command.attempt_id} is not on record")
     close_attempt(fold.tx, command.attempt_id, outcome, error, fold.now)
@@ -116,6 +121,8 @@ def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
         fold.work(op.id, open_attempt=None, open_errand=None)
     if isinstance(evidence, NotSent | CreateRejected):
         return replace(evidence, was_lost=row.outcome == "lost")
+    if isinstance(evidence, CreateAmbiguous):
+        return replace(evidence, sent_before=int(row.sent_before))
     return evidence
 
 

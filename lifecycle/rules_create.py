@@ -42,7 +42,9 @@ def ambiguous(case: Case) -> Decision:
     """The create may have executed."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, CreateAmbiguous)
-    _doubt(draft, "create_ambiguous", text=f"{evidence.error} {evidence.message}".strip(), sent_before=case.now)
+    # Our end of a broken connection is not the provider's: what was sent may be executed until the attempt's own limit.
+    limit = max(case.now, evidence.sent_before or 0)
+    _doubt(draft, "create_ambiguous", text=f"{evidence.error} {evidence.message}".strip(), sent_before=limit)
     draft.work(last_read_error=evidence.error[:200])
     _after_try(draft, retry_after=evidence.retry_after)
     return draft.done()

@@ -139,6 +139,7 @@ class CreateAmbiguous:
     error: str
     message: str = ""
     retry_after: Micros | None = None
+    sent_before: Micros | None = None  # as in AttemptLost: a broken connection says nothing about when it executes (set by the ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
