@@ -13,6 +13,7 @@ from typing import Any
 import httpx
 import pytest
 
+from cli.serving import stop_while_starting
 from tests.cli.callers import calls, client, create, new_key, settled, simulated, until
 from tests.cli.stage import ROOT, WAIT_SECONDS, Running, Stage, free_port, reports
 
@@ -146,6 +147,28 @@ def test_the_procfile_runs(tmp_path: Path, shell: str) -> None:
     assert {name: process.wait(WAIT_SECONDS) for name, process in started.items()} == {"web": 0, "reconciler": 0}
 
 
+def test_without_its_credential_nothing_is_sent(tmp_path: Path) -> None:
+    """A credential that is configured and missing stops the call before its first byte; the operation waits for it."""
+    with simulated(tmp_path) as (stage, face), stage.running("serve", "--port", "0", REPORTS_TOKEN="") as serving:
+        with client(serving.address, new_key(stage)) as api:
+            operation = create(api)
+            tried = ("operations", "show", operation, "--json")
+            until(lambda: stage.run(*tried).json()["attempts"]["creates"])
+            until(lambda: stage.run(*tried).json()["attempts"]["open"] is None)
+            assert stage.run(*tried).json()["state"] == "create_pending"
+        assert calls(face, "POST", "/v1/reports") == 0
+        assert serving.stop() == 0
+
+
+def test_without_a_secret_every_delivery_is_refused(tmp_path: Path) -> None:
+    """B010: no usable secret is 503 and a warning that names the reference, never acceptance."""
+    stage = reports(tmp_path, origin="http://127.0.0.1:9")
+    with stage.running("web", "--port", "0", REPORTS_SECRET="") as serving:
+        assert httpx.post(f"{serving.address}/webhooks/reports", content=b"{}").status_code == 503
+        assert "env:REPORTS_SECRET" in serving.event("house.secret_unusable")["fault"]
+        assert serving.stop() == 0
+
+
 # --- signals
 
 
@@ -186,6 +209,21 @@ def test_the_second_signal_ends_at_once_and_the_next_start_recovers(tmp_path: Pa
             assert settled(api, operation)["state"] == "succeeded"
             assert len(face.get("/_simulator/jobs").json()["jobs"]) == 1
             assert serving.stop() == 0
+
+
+def test_a_signal_during_the_start_ends_it_with_0() -> None:
+    """Before the loop takes over SIGTERM and SIGINT have handlers, and SIGHUP is ignored: process 1 would be deaf otherwise."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        stop_while_starting()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with pytest.raises(SystemExit) as ended:
+                signal.raise_signal(number)
+            assert ended.value.code == 0
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def can_be_process_one() -> bool:
