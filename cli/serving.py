@@ -21,6 +21,7 @@ from cli.failure import CommandError
 from cli.house import House
 from ledger import queries
 from ledger.errors import LedgerError
+from schemas.commands import Beat
 from schemas.settings import Settings
 
 if TYPE_CHECKING:
@@ -92,6 +93,7 @@ class Process:
         if self._reconciler:
             self._clockwork = composition.clockwork(house)
             await self._clockwork.start()
+            await self._beat()
         if self._web:
             serving = asyncio.create_task(self._serve_web(), name="web")
         else:
@@ -129,6 +131,14 @@ class Process:
         except OSError as error:
             where = web.uds or f"{web.host}:{web.port}"
             raise CommandError(f"cannot listen on {where}: {error.strerror or error}; choose another by --port, --host or --uds") from error
+
+    async def _beat(self) -> None:
+        """Say that the reconciler has started: readiness need not wait for the first beats of its duties."""
+        beat = Beat(duty="start", process=composition.worker_name(), now=self.house.world.now(), ok=True)
+        try:
+            await self.house.ledger.write(beat)
+        except LedgerError as error:  # the duties beat too
+            _log.warning("house.beat_failed", error=type(error).__name__)
 
     async def _drain(self, clockwork: "Clockwork") -> None:
         drained = await clockwork.drain()

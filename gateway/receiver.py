@@ -77,7 +77,7 @@ class Receiver:
             method="POST",
             path=scope.get("raw_path") or scope["path"].encode(),
             query=scope["query_string"],
-            headers=tuple((bytes(name), bytes(value)) for name, value in scope["headers"]),
+            headers=tuple(scope["headers"]),
             body=body,
             public_url=self._gate.settings.public_url.rstrip("/") + PREFIX + endpoint.name,
         )

@@ -11,6 +11,10 @@ from ledger.transaction import View
 from schemas.operation import Micros
 
 MAX_FAULTS: Final = 100
+_GUARDS: Final = {  # triggers that keep the history append-only; a rebuilt table loses them silently
+    "sqlite": ("history_keeps_delete", "history_keeps_update"),
+    "postgresql": ("history_keeps_all", "history_keeps_rows"),
+}
 _CLOCK: Final = sa.text("SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint")
 
 
@@ -30,13 +34,24 @@ def takes_one_process(view: View) -> bool:
 
 
 def faults(view: View) -> list[str]:
-    """Return what is wrong with the stored rows by the database's own checks; empty is sound."""
+    """Return what is wrong with the database by its own checks: rows, references, guards of the history. Empty is sound."""
+    found = [f"the guard {name} of the history is missing: it could be edited unseen" for name in _missing_guards(view)]
     if _is_postgres(view):
-        found = sa.inspect(view.connection).get_table_names()
-        return [f"the table {name} is missing" for name in sorted(set(metadata.tables) - set(found))]
+        there = set(sa.inspect(view.connection).get_table_names())
+        return found + [f"the table {name} is missing" for name in sorted(set(metadata.tables) - there)]
     broken = [str(row[0]) for row in view.connection.exec_driver_sql(f"PRAGMA integrity_check({MAX_FAULTS})")]
     orphans = view.connection.exec_driver_sql("PRAGMA foreign_key_check").fetchmany(MAX_FAULTS)
-    return [text for text in broken if text != "ok"] + [f"{row[0]} row {row[1]} points at a missing row of {row[2]}" for row in orphans]
+    found += [text for text in broken if text != "ok"]
+    return found + [f"{row[0]} row {row[1]} points at a missing row of {row[2]}" for row in orphans]
+
+
+def _missing_guards(view: View) -> list[str]:
+    if _is_postgres(view):
+        query = "SELECT tgname FROM pg_trigger WHERE tgrelid = 'history'::regclass AND tgenabled <> 'D'"
+    else:
+        query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'history'"
+    there = {str(row[0]) for row in view.connection.exec_driver_sql(query)}
+    return sorted(set(_GUARDS[view.connection.dialect.name]) - there)
 
 
 def clock(view: View) -> Micros | None:

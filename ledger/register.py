@@ -62,7 +62,7 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
     if job is not None:
         owner = owners.get(job)
         if owner is not None:
-            return _adopted_before(tx, intent, owner)
+            return _adopted_before(tx, fold, intent, owner)
         owners[job] = intent.id
     fold.begin(operation, step, intent.subject)
     if job is not None:
@@ -73,12 +73,24 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
     return Registered(outcome="created", operation=operation)
 
 
-def _adopted_before(tx: Transaction, intent: Intent, owner_operation: str) -> Registered:
-    """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal."""
-    known = _load(tx, owner_operation)
-    if known is not None and known.owner == intent.owner:
-        return Registered(outcome="replayed", operation=known)
-    return Registered(outcome="job_taken")
+def _adopted_before(tx: Transaction, fold: Fold, intent: Intent, owner_operation: str) -> Registered:
+    """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal.
+
+    The key that was taken for this intent stands for the operation that is there, or is given back.
+    """
+    known = fold.get(owner_operation) or _load(tx, owner_operation)
+    mine = known is not None and known.owner == intent.owner
+    if intent.idempotency_key is not None:
+        key = (
+            (idempotency_keys.c.owner == intent.owner)
+            & (idempotency_keys.c.route == ROUTE)
+            & (idempotency_keys.c.key == intent.idempotency_key)
+        )
+        if mine:
+            tx.connection.execute(sa.update(idempotency_keys).where(key).values(operation=owner_operation))
+        else:
+            tx.connection.execute(sa.delete(idempotency_keys).where(key))
+    return Registered(outcome="replayed", operation=known) if mine else Registered(outcome="job_taken")
 
 
 def _lock_keys(tx: Transaction, commands: list[Register]) -> dict[Key, tuple[str, str]]:

@@ -83,6 +83,7 @@ class Writer:
         self._connection: sa.Connection | None = None
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
+        self._committing = False  # a commit may have been sent in the transaction at hand
 
     @property
     def started(self) -> bool:
@@ -253,6 +254,8 @@ class Writer:
                 fault = classify(error)
                 if fault is Fault.UNAVAILABLE:
                     self._hang_up()
+                    if _lost(error) and not self._committing and left == RETRIES:
+                        continue  # it had been lost while we were idle; no commit was sent, so a new connection may try
                 if fault is not Fault.CONFLICT or not left or time.monotonic() > give_up:
                     raise
             self._hurry.wait(pause * (0.5 + self._parts.chance()))
@@ -263,6 +266,7 @@ class Writer:
         parts = self._parts
         kind = type(commands[0])
         function = parts.function_of(kind)
+        self._committing = False
         with parts.engines.turn():
             if self._connection is None:
                 self._connection = parts.engines.write.connect()
@@ -272,6 +276,7 @@ class Writer:
                 results = function(tx, commands)
                 assert len(results) == len(commands), f"{kind.__name__}: one result for each command"
                 parts.crash_point(f"{kind.__name__}.before_commit")
+                self._committing = True
         parts.crash_point(f"{kind.__name__}.after_commit")
         news.changed |= tx.changed
         news.due |= tx.due
@@ -290,6 +295,10 @@ class Writer:
 
 def _weight(command: Command) -> int:
     return len(command.delivery.body) if isinstance(command, Ingest) else 0
+
+
+def _lost(error: Exception) -> bool:
+    return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
 
 
 def _ours(error: Exception) -> Exception:

@@ -111,6 +111,7 @@ class Clockwork:
         """Stop claiming, wait for what is under way, interrupt the rest, close the connections (C8, B103)."""
         self._stop.set()
         self._wake.set()
+        self._crew.close()
         if self._driver is not None:
             await asyncio.wait([self._driver])
         drained = await self._crew.drain(self._settings.drain_seconds if seconds is None else seconds)

@@ -79,7 +79,7 @@ class Crew:
         room = self._pace.room(now)
         limit = min(self._settings.claim_batch, self._settings.workers - len(self._tasks))
         self.starved = limit <= 0 or not room
-        if self.starved or self._closing:
+        if self.starved:
             return 0
         work = await self._record.write(
             ClaimWork(
@@ -101,9 +101,13 @@ class Crew:
             self._start(item, now)
         return len(work.items)
 
-    async def drain(self, seconds: float) -> Drained:
-        """Start nothing more, wait up to `seconds` for what is under way, then interrupt it and commit what is known (B103)."""
+    def close(self) -> None:
+        """Start nothing more: what a claim still brings is given back."""
         self._closing = True
+
+    async def drain(self, seconds: float) -> Drained:
+        """Close, wait up to `seconds` for what is under way, then interrupt it and commit what is known (B103)."""
+        self.close()
         waiting = set(self._tasks)
         done, late = await asyncio.wait(waiting, timeout=max(seconds, 0.0)) if waiting else (set(), set())
         interrupted = len(late)

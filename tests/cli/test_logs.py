@@ -3,7 +3,6 @@
 import io
 import json
 import logging
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -24,17 +23,7 @@ class Terminal(io.StringIO):
         return True
 
 
-@pytest.fixture(autouse=True)
-def restored() -> Iterator[None]:
-    """Give the root logger and structlog back as they were."""
-    root = logging.getLogger()
-    handlers, level = list(root.handlers), root.level
-    levels = {name: logging.getLogger(name).level for name in logs.LOUD}
-    yield
-    root.handlers, root.level = handlers, level
-    for name, value in levels.items():
-        logging.getLogger(name).setLevel(value)
-    structlog.reset_defaults()
+pytestmark = pytest.mark.usefixtures("unlogged")
 
 
 def written(form: str = "json", *, level: str = "debug", debug: bool = False, stream: io.StringIO | None = None, **fields: Any) -> str:

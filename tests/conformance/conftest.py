@@ -12,6 +12,7 @@ from typing import Any
 import psycopg
 import pytest
 import sqlalchemy as sa
+from psycopg import sql
 
 from ledger.engine import Engines, open_engines
 from ledger.ledger import Ledger
@@ -83,7 +84,7 @@ class PostgresServer:
             connection.execute("SET session_replication_role = replica")  # passes by the triggers that keep history append-only
             version = connection.execute("SELECT version_num FROM alembic_version").fetchall()
             for table in metadata.tables:
-                connection.execute(f'DELETE FROM "{table}"'.encode())
+                connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         if version == self.version:
             self.clean.append(name)
         else:

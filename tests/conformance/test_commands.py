@@ -66,6 +66,17 @@ def test_adopting_is_idempotent_for_its_owner_and_opaque_for_others(record: Reco
     assert record.register(intent(4, provider="other", **adopt))[0].outcome == "created"
 
 
+def test_an_adoption_of_a_known_job_gives_its_key_to_the_operation_that_is_there(record: Record) -> None:
+    """A3, A11: the same key again is the same answer, never an expired one; in one batch there is one winner."""
+    adopt = {"mode": Mode.ADOPT, "remote_job_id": "job-1", "request": None, "request_fingerprint": "sha256:same"}
+    both = record.register(intent(1, **adopt), intent(2, **adopt))
+    assert [answer.outcome for answer in both] == ["created", "replayed"]
+    again = record.register(intent(3, idempotency_key="key-2", **adopt))[0]
+    assert (again.outcome, again.operation and again.operation.id) == ("replayed", intent(1).id)
+    stranger = {**adopt, "owner": "other"}
+    assert [record.register(intent(number, idempotency_key="k", **stranger))[0].outcome for number in (4, 5)] == ["job_taken"] * 2
+
+
 def test_nothing_is_sent_without_a_committed_record_and_attempt(record: Record) -> None:
     """A1: the claim commits the open attempt that a send needs; until then there is nothing to send."""
     assert not record.claim()
@@ -364,11 +375,16 @@ def test_a_cancel_before_any_send_is_withdrawn_at_once_and_never_against_an_open
     open_item = record.claim(limit=1)[0]
     other = next(item for item in (intent(1).id, intent(2).id) if item != open_item.operation.id)
     asks = [
-        Petition(operation_id=each, owner="acme", actor="agent-7", evidence=CancelAsked(by="agent-7"), now=NOW, chance=0.5)
+        Petition(
+            operation_id=each, owner="acme", actor="agent-7", evidence=CancelAsked(by="agent-7", reason="wrong year"), now=NOW, chance=0.5
+        )
         for each in (open_item.operation.id, other)
     ]
     answers = [answer.operation for answer in record.tx(petition, *asks)]
     assert [answer.state for answer in answers if answer] == [State.CREATE_PENDING, State.WITHDRAWN]
+    with record.engines.read.begin() as connection:
+        words = connection.execute(sa.select(sa.func.count()).select_from(tables.history_texts)).scalar_one()
+    assert words == 2  # E1: why somebody wants it stopped is in the history
     settled = record.settle(open_item, NotSent(errand=Errand.CREATE, error="connect_refused"))
     assert settled.operation.state is State.WITHDRAWN
 

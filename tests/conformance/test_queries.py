@@ -207,7 +207,8 @@ def test_artifacts_exchanges_and_observations(engines: Engines, vault: Vault) ->
     calls = [
         {
             "id": f"exc_{number}", "operation": "op_1", "attempt": None, "errand": "read", "method": "GET", "url": "u",
-            "started_at": number, "finished_at": number, "outcome": "answered", "status": 200, "error": "", "provider_request_id": "", "response_digest": "",
+            "started_at": number, "finished_at": number, "outcome": "answered", "status": 200,
+            "error": "", "provider_request_id": "", "response_digest": "",
             "response_body": vault.seal("exchanges", "response_body", f"exc_{number}", b"{}") if number else None,
         }
         for number in range(2)

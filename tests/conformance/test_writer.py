@@ -39,6 +39,7 @@ class Bench:
         self.news: list[News] = []
         self.function: Callable[[type[Command]], Callable[[Transaction, Any], Sequence[Any]]] = function_of
         self.crash_at = ""
+        self.before_commit: Callable[[], None] = lambda: None
         self.hold = threading.Event()
         self.hold.set()
         parts = Parts(
@@ -59,6 +60,9 @@ class Bench:
         self.points.append(point)
         if point.endswith(".begun"):
             assert self.hold.wait(LIMIT)
+        if point == "AddKey.before_commit":
+            before, self.before_commit = self.before_commit, lambda: None
+            before()
         if point == self.crash_at:
             raise KeyboardInterrupt(point)
 
@@ -177,10 +181,8 @@ def test_endless_conflicts_end(bench: Bench) -> None:
     assert bench.keys() == []
 
 
-def test_the_writer_survives_a_lost_connection(bench: Bench) -> None:
-    """When the server ends the connection those who wait are told so, and the next command dials anew (B124)."""
-    bench.writer.start()
-    asyncio.run(_write_all(bench, [key(1)]))
+def _cut(bench: Bench) -> None:
+    """Take the writer's connection away as a server or an operating system would."""
     if bench.engines.postgres:
         with bench.engines.dial() as other:
             other.execute(
@@ -190,10 +192,26 @@ def test_the_writer_survives_a_lost_connection(bench: Bench) -> None:
         connection = bench.writer._connection
         assert connection is not None
         connection.connection.driver_connection.close()  # type: ignore[union-attr] # a driver's connection
+
+
+def test_the_writer_survives_a_lost_connection(bench: Bench) -> None:
+    """When the connection is lost while idle the next command dials anew; its caller does not even notice (B124)."""
+    bench.writer.start()
+    asyncio.run(_write_all(bench, [key(1)]))
+    _cut(bench)
+    for number in (2, 3):
+        assert bench.writer.submit(key(number)).result(LIMIT).id == f"key_{number}"
+    assert bench.keys() == ["key_1", "key_2", "key_3"]
+
+
+def test_a_connection_lost_at_the_commit_is_not_tried_again(bench: Bench) -> None:
+    """Whether it was committed is unknown then: the caller is told, the writer lives on (B124)."""
+    bench.before_commit = lambda: _cut(bench)
+    bench.writer.start()
     with pytest.raises(LedgerError):
-        bench.writer.submit(key(2)).result(LIMIT)
-    assert bench.writer.submit(key(3)).result(LIMIT).id == "key_3"
-    assert bench.keys() == ["key_1", "key_3"]
+        bench.writer.submit(key(1)).result(LIMIT)
+    assert bench.writer.submit(key(2)).result(LIMIT).id == "key_2"
+    assert bench.keys() == ["key_2"]
 
 
 def _stored(ledger: Ledger, number: int) -> bool:

@@ -140,6 +140,8 @@ def test_endless_trailers_are_cut() -> None:
                 break
             writer.write(b"X-Trailer: " + b"t" * 1_000 + b"\r\n")
             await asyncio.wait([ended], timeout=0.02)
+        await asyncio.wait([ended], timeout=2)
+        assert ended.done(), "the server still listens"
         writer.close()
         return await ended
 

@@ -275,6 +275,7 @@ SIGNED = '[signature]\nprimitive = "hmac"\nmessage = "{body}"\nsig = { in = "hea
         (SIGNED.replace('name = "X"', 'name = "X", parser = "kv", key = "a", sep_re = " *"'), "signature.sig.sep_re", "empty text"),
         ("[signature]\nprimitive = 'token'", "signature.token", "missing"),
         ("[signature]\nprimitive = 'token'\ntoken = { in = 'json_each', list = 'v' }", "signature.token.field", "needs it"),
+        (2 * SIGNED.replace("[signature]", "[[signature]]\nid = 'a'"), "signature[1].id", "is taken"),
         ("[[samples]]\nmethod = 'POST'", "samples[0]", "name"),
         ("unconfirmed = [1]", "unconfirmed", "list of keys"),
     ],

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.places import TemplateError, as_id, as_text, compile_place, is_fit, render, template_fields
+from providers.places import TemplateError, as_id, as_text, compile_expression, compile_place, is_fit, render, template_fields
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(),
@@ -61,6 +61,13 @@ def test_integers_are_exact_decimals() -> None:
     assert as_text(9007199254740993) == "9007199254740993"
     assert as_text(10**5000) == ""
     assert as_text(-3) == "-3"
+
+
+@given(st.recursive(st.none() | st.integers(), lambda inner: st.dictionaries(st.sampled_from("abc"), inner) | st.lists(inner, max_size=2)))
+def test_a_chain_of_names_is_walked_as_jmespath_would(body: Any) -> None:
+    """The short way through plain names finds what the expression language finds."""
+    for chain in ("a", "a.b", "a.b.c"):
+        assert compile_place(f"body:{chain}").find(body=body) == compile_expression(chain).search(body)
 
 
 def test_texts_lose_what_forges_log_lines() -> None:

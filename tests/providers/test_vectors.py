@@ -7,12 +7,14 @@ from typing import Any
 
 import pytest
 
+from providers.contract import load
 from providers.contract_faults import ContractError
 from providers.vectors import run, schemes_of
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "evidence" / "vectors"
 FOLDERS = [FOLDER, Path(__file__).parents[3].parent / "shared" / "evidence" / "vectors"]
 FILES = next((sorted(folder.glob("*.json")) for folder in FOLDERS if folder.is_dir()), [])
+CONTRACTS = Path(__file__).parents[2] / "providers" / "contracts"
 LATER = ("jwt", "httpsig", "jwks", "cert_url")
 
 
@@ -30,6 +32,14 @@ def test_a_provider_s_vectors_get_their_verdicts(file: Path, record_property: Ca
     record_property("passed", len(results) - len(failed))
     assert len(results) == len(vector["cases"]) > 0
     assert not failed
+
+
+@pytest.mark.skipif(not FILES, reason="../shared/evidence/vectors is not beside this repository")
+@pytest.mark.parametrize("file", [file for file in FILES if (CONTRACTS / f"{file.stem}.toml").exists()], ids=lambda file: file.stem)
+def test_a_shipped_contract_passes_its_provider_s_vectors(file: Path) -> None:
+    """The contract that we ship judges every case as expected, not only the parameters in the vector file."""
+    contract = load((CONTRACTS / f"{file.stem}.toml").read_bytes())
+    assert not [f"{name}: {why}" for name, passed, why in run(json.loads(file.read_text()), contract.signatures) if not passed]
 
 
 @pytest.mark.skipif(not FILES, reason="../shared/evidence/vectors is not beside this repository")

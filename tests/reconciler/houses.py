@@ -2,7 +2,7 @@
 
 import asyncio
 import contextlib
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,9 +30,9 @@ assert CONTRACT.status is not None
 QUICK = replace(CONTRACT, status=replace(CONTRACT.status, poll_seconds=1, max_poll_seconds=1))
 
 
-def open_ledger(directory: Path, contracts: Mapping[str, Contract]) -> Ledger:
-    """Open and start a record in a directory."""
-    ledger = Ledger.open(f"sqlite:///{directory}/gateway.db", vault=Vault(bytes(32)), contracts=contracts)
+def open_ledger(directory: Path, contracts: Mapping[str, Contract], at: Callable[[str], None] = lambda _: None) -> Ledger:
+    """Open and start a record in a directory; `at` is told each named point around its commits."""
+    ledger = Ledger.open(f"sqlite:///{directory}/gateway.db", vault=Vault(bytes(32)), contracts=contracts, crash_point=at)
     ledger.start()
     return ledger
 

@@ -68,6 +68,7 @@ def test_an_operation_runs_from_intent_to_stored_result(tmp_path: Path) -> None:
                 await home.clockwork.ticks.run_once(duties[name])
                 assert duties[name].ok, duties[name].error
             assert not any(duties["audit"].counts.values())
+            assert home.leases._held == {}  # nothing is renewed for errands that have ended
             beats = await home.ledger.read(queries.heartbeats)
             assert {"work", "audit", "sweep", "tidy"} <= {beat["duty"] for beat in beats}
 
@@ -84,6 +85,68 @@ def test_no_wake_up_is_lost(tmp_path: Path) -> None:
             for _ in range(20):
                 await asyncio.gather(*(home.register() for _ in range(3)))
             await until(lambda: provider.calls["POST /jobs"] == 60, 20)
+
+    run(scenario)
+
+
+def test_a_wake_up_during_a_claim_is_not_lost(tmp_path: Path) -> None:
+    """What becomes due while a claim is being committed causes another claim, without the poll (B100, C2)."""
+
+    async def scenario() -> None:
+        wakes: list[Callable[[], None]] = []
+        points: list[str] = []
+
+        def at(point: str) -> None:
+            points.append(point)
+            if "ClaimWork" in point and wakes:
+                wakes.pop()()
+
+        ledger = open_ledger(tmp_path, {"jobs": QUICK}, at)
+        async with (
+            serving(Provider()) as server,
+            house(tmp_path, {"jobs": server.url}, shared=ledger, start=False, poll_seconds=3_000) as home,
+        ):
+            wakes.append(home.clockwork.wake)
+            await home.clockwork.start()
+            await until(lambda: home.clockwork.claims["runs"] == 2)
+            assert wakes == [], points
+        ledger.close()
+
+    run(scenario)
+
+
+def test_what_a_claim_brings_after_the_drain_began_is_given_back(tmp_path: Path) -> None:
+    """A drain that begins while a claim is being committed sends nothing of it: the lease is given back, the attempt closed (B103)."""
+
+    async def scenario() -> None:
+        loop = asyncio.get_running_loop()
+        provider = Provider()
+        drains: list[asyncio.Task[Any]] = []
+        begun = asyncio.Event()
+
+        def at(point: str) -> None:
+            if "ClaimWork" in point and not begun.is_set() and armed:
+                asyncio.run_coroutine_threadsafe(begin(), loop).result(5)
+
+        async def begin() -> None:
+            if not drains:
+                drains.append(asyncio.create_task(home.clockwork.drain(5.0)))
+                await asyncio.sleep(0)
+            begun.set()
+
+        armed: list[bool] = []
+        ledger = open_ledger(tmp_path, {"jobs": QUICK}, at)
+        async with serving(provider) as server, house(tmp_path, {"jobs": server.url}, shared=ledger, start=False) as home:
+            name = await home.register()
+            armed.append(True)
+            await home.clockwork.start()
+            await asyncio.wait_for(begun.wait(), 5)
+            await drains[0]
+            found = await home.operation(name)
+            assert (found.state, found.lease_until, found.open_attempt) == (State.CREATE_PENDING, None, None)
+            assert found.lease_fence == 1  # it had been claimed
+            assert provider.calls["POST /jobs"] == 0
+        ledger.close()
 
     run(scenario)
 
@@ -210,14 +273,15 @@ def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> Non
             await until(lambda: home.clockwork.claims["runs"] > 1)
             home.ledger.close()
             await until(lambda: home.clockwork.claims["failures"] >= 3)
-            for _ in range(100):
-                home.clockwork.wake()  # wake-ups do not turn a refusal into a storm
             before = home.clockwork.claims["failures"]
+            for _ in range(50):  # wake-ups do not turn a refusal into a storm
+                home.clockwork.wake()
+                await asyncio.sleep(0.01)
+            assert home.clockwork.claims["failures"] < before + 10
             (sweep,) = (duty for duty in home.clockwork.ticks.duties if duty.name == "sweep")
             await home.clockwork.ticks.run_once(sweep)
             assert (sweep.ok, sweep.failures) == (False, 1)
             await until(lambda: home.clockwork.claims["failures"] > before)
-            assert home.clockwork.claims["failures"] < before + 10
 
     run(scenario)
 

@@ -64,18 +64,20 @@ def test_named_hosts_inside_are_never_dialled(host: str, server_tls: ssl.SSLCont
     run(scenario)
 
 
-def test_one_bad_address_among_good_ones_is_refused() -> None:
-    """Every address of a name is judged, not the first (B146)."""
+def test_one_bad_address_among_good_ones_is_refused(server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
+    """Every address of a name is judged, not the one that would answer: with a bad one the good one is not dialled (B146)."""
 
     async def mixed(_: str, __: int) -> list[str]:
-        return ["93.184.216.34", "127.0.0.1"]
+        return ["127.0.0.2", "127.0.0.1"]
 
     async def scenario() -> None:
-        transport = Transport(StillWorld(), resolve=mixed)
-        outcome = await transport.perform(_named("https://provider.test/"))
-        await transport.aclose()
-        assert isinstance(outcome, NotSentOutcome)
-        assert outcome.error == "forbidden_address"
+        async with serving(answering(response(200)), host="127.0.0.2", tls=server_tls) as server:
+            transport = Transport(StillWorld(), tls=client_tls, resolve=mixed, permitted=lambda address: address == "127.0.0.2")
+            outcome = await transport.perform(_named(f"https://provider.test:{server.port}/"))
+            await transport.aclose()
+            assert isinstance(outcome, NotSentOutcome)
+            assert outcome.error == "forbidden_address"
+            assert server.connections == 0
 
     run(scenario)
 

@@ -28,7 +28,7 @@ class RealWorld:
         self._chance = random.Random(20_260_101)
 
     def now(self) -> Micros:
-        return time.time_ns() // 1_000  # noqa: TID251 # a real server's clock; the house's own is not on this branch of the tree
+        return time.time_ns() // 1_000  # noqa: TID251 # the official packages judge signatures by the real clock
 
     def monotonic(self) -> float:
         return time.monotonic()

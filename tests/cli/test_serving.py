@@ -1,0 +1,317 @@
+"""Real processes: they start from nothing, serve, reload, drain on the first signal and end at once on the second."""
+
+import os
+import re
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import httpx
+import pytest
+
+from tests.cli.stage import ROOT, WAIT_SECONDS, Running, Stage, free_port, reports
+
+pytestmark = pytest.mark.timeout(180)
+
+
+def until(condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
+    """Wait for a condition to hold, asking again as fast as it answers, and return what it answered."""
+    end = time.monotonic() + seconds
+    while time.monotonic() < end:
+        found = condition()
+        if found:
+            return found
+    raise AssertionError("it never came to hold")
+
+
+def client(address: str, key: str) -> httpx.Client:
+    return httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30)
+
+
+def new_key(stage: Stage) -> str:
+    done = stage.run("keys", "create", "--owner", "acme", "--subject", "agent-7", "--scope", "all")
+    assert done.code == 0, done.err
+    return done.out.strip()
+
+
+def create(api: httpx.Client, key: str = "k1", *simulate: str) -> str:
+    body = {"provider": "reports", "request": {"kind": "sales", "rows": 5, "simulate": list(simulate)}}
+    answer = api.post("/v1/operations", json=body, headers={"Idempotency-Key": key})
+    assert answer.status_code in {200, 202}, answer.text
+    return str(answer.json()["id"])
+
+
+def settled(api: httpx.Client, operation: str) -> dict[str, Any]:
+    """Poll as a caller should, until it says stop."""
+
+    def look() -> dict[str, Any] | None:
+        tag = ""
+        answer = api.get(f"/v1/operations/{operation}", headers={"Prefer": "wait=5", "If-None-Match": tag}).json()
+        return answer if answer["settled"] else None
+
+    found: dict[str, Any] = until(look)
+    return found
+
+
+@contextmanager
+def simulated(folder: Path) -> Iterator[tuple[Stage, httpx.Client]]:
+    """Run the simulator as a process, and give a stage that is configured for it and a client of its own face."""
+    port = free_port()
+    stage = reports(folder, origin=f"http://127.0.0.1:{port}")
+    with (
+        stage.running("simulate", "--port", str(port), "--queue-seconds", "0", "--run-seconds", "0.2") as process,
+        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as face,
+    ):
+
+        def answers() -> bool:
+            assert process.process.poll() is None, process.text
+            try:
+                return face.get("/_simulator/jobs").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        until(answers)
+        yield stage, face
+
+
+def calls(face: httpx.Client, method: str, path: str) -> int:
+    return len(face.get("/_simulator/calls", params={"method": method, "path": path}).json()["calls"])
+
+
+# --- start
+
+
+def test_with_no_file_at_all_serve_works(tmp_path: Path) -> None:
+    """SQLite in ./var, a key file of mode 0600, an admin key that is shown once and opens the API; exit 0 on SIGTERM."""
+    stage = Stage(folder=tmp_path)
+    with stage.running("serve", "--port", "0") as serving:
+        address = serving.address
+        assert serving.process.stdout is not None
+        line = serving.process.stdout.readline()
+        found = re.fullmatch(r"admin key, shown this once: (rgk_\S+)\n", line)
+        assert found
+        with client(address, found[1]) as api:
+            assert api.get("/v1/operations").status_code == 200
+            assert api.get("/livez").json()["status"] == "ok"
+            until(lambda: api.get("/readyz").status_code == 200)
+        assert serving.stop() == 0
+    var = tmp_path / "var"
+    assert {"gateway.db", "master.key", "artifacts"} <= {place.name for place in var.iterdir()}
+    assert (var / "master.key").stat().st_mode & 0o777 == 0o600
+    with stage.running("serve", "--port", "0") as again:
+        assert again.address
+        assert again.stop() == 0
+        assert again.process.stdout is not None
+        assert again.process.stdout.read() == ""
+    assert found[1] not in "".join(serving.text + again.text)
+
+
+def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
+    """The address and the cure, exit 1, nothing left running."""
+    stage = Stage(folder=tmp_path)
+    with stage.running("serve", "--port", "0") as serving:
+        port = serving.address.rpartition(":")[2]
+        other = tmp_path / "other"
+        other.mkdir()
+        done = Stage(folder=other).run("web", "--port", port)
+        assert done.code == 1
+        assert f"gateway: cannot listen on 127.0.0.1:{port}: " in done.err
+        assert "choose another by --port" in done.err
+        assert "Traceback" not in done.err
+        assert serving.stop() == 0
+
+
+def test_wrong_configuration_is_2_before_anything_is_made(tmp_path: Path) -> None:
+    """Faults of the file stop the process before a database exists."""
+    (tmp_path / "gateway.toml").write_text("[web]\nprot = 1\n")
+    for command in ("serve", "web", "reconcile"):
+        done = Stage(folder=tmp_path).run(command)
+        assert done.code == 2
+        assert done.err == "gateway: gateway.toml: web.prot: no such setting; the nearest is web.port\n"
+    assert not (tmp_path / "var").exists()
+
+
+def test_a_unix_socket_is_served(tmp_path: Path) -> None:
+    """`--uds` serves on a socket and takes it away at the end."""
+    with Stage(folder=tmp_path).running("serve", "--uds", "s") as serving:
+        assert serving.address == f"unix:{tmp_path}/s"
+        with httpx.Client(transport=httpx.HTTPTransport(uds=str(tmp_path / "s")), base_url="http://gateway") as api:
+            assert api.get("/livez").status_code == 200
+        assert serving.stop(signal.SIGINT) == 0
+    assert not (tmp_path / "s").exists()
+
+
+# --- the whole way
+
+
+def test_serve_brings_an_operation_to_its_result(tmp_path: Path) -> None:
+    """One process: create, callback or read, collection, download; then the record verifies and nothing secret was logged."""
+    with simulated(tmp_path) as (stage, _), stage.running("serve", "--port", str(free_port())) as serving:
+        address = serving.address
+        key = new_key(stage)
+        with client(address, key) as api:
+            operation = create(api)
+            assert settled(api, operation)["state"] == "succeeded"
+            assert api.get(f"/v1/operations/{operation}/result").text.startswith("row,")
+        assert serving.stop() == 0
+        done = stage.run("audit", "verify")
+        assert done.out == "1 operations verified, 0 faults, self-audit 0\n"
+        written = "".join(serving.text)
+        for secret in (*stage.environment.values(), key):
+            assert secret not in written
+
+
+def test_web_and_reconcile_share_a_database(tmp_path: Path) -> None:
+    """Two processes on one SQLite file: what the one takes in, the other does."""
+    with simulated(tmp_path) as (stage, face), stage.running("web", "--port", "0") as web:
+        with client(web.address, new_key(stage)) as api:
+            operation = create(api)
+            assert calls(face, "POST", "/v1/reports") == 0
+            with stage.running("reconcile") as reconciling:
+                reconciling.event("house.started")
+                assert settled(api, operation)["state"] == "succeeded"
+                assert reconciling.stop() == 0
+        assert web.stop() == 0
+
+
+@pytest.mark.parametrize("shell", ["sh", "bash"])
+def test_the_procfile_runs(tmp_path: Path, shell: str) -> None:
+    """Its two lines start as they stand, and `web` listens on $PORT."""
+    lines = dict(re.findall(r"^(\w+): (.+)$", (ROOT / "Procfile").read_text(), re.MULTILINE))
+    assert set(lines) == {"web", "reconciler"}
+    scripts = tmp_path / "bin"
+    scripts.mkdir()
+    (scripts / "gateway").write_text(f'#!/bin/sh\nexec {sys.executable} -c "import sys; from cli.main import main; main()" "$@"\n')
+    (scripts / "gateway").chmod(0o755)
+    port = free_port()
+    environment = {"PATH": f"{scripts}:{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "PORT": str(port)}
+    started = {}
+    for name, line in lines.items():
+        started[name] = subprocess.Popen(
+            [shell, "-c", f"exec {line}"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+        )
+    try:
+
+        def answers() -> bool:
+            try:
+                return httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
+            except httpx.TransportError:
+                return False
+
+        until(answers)
+    finally:
+        for process in started.values():
+            process.terminate()
+    assert {name: process.wait(WAIT_SECONDS) for name, process in started.items()} == {"web": 0, "reconciler": 0}
+
+
+# --- signals
+
+
+def sending(serving: Running, api: httpx.Client, face: httpx.Client, fault: str) -> str:
+    """Create an operation whose create call hangs at the provider, and wait until the provider has it."""
+    operation = create(api, "k1", fault)
+    until(lambda: calls(face, "POST", "/v1/reports"))
+    serving.forget()
+    return operation
+
+
+def test_the_first_signal_drains(tmp_path: Path) -> None:
+    """B103: a create that is under way at SIGTERM comes to its end, and its answer is committed before the exit with 0."""
+    with simulated(tmp_path) as (stage, face), stage.running("serve", "--port", "0") as serving:
+        with client(serving.address, new_key(stage)) as api:
+            operation = sending(serving, api, face, "delay_create_response=2")
+        assert serving.stop() == 0
+        drained = serving.event("reconciler.drained")
+        assert (drained["finished"], drained["lost"]) == (1, 0)
+        shown = stage.run("operations", "show", operation, "--json").json()
+        assert shown["remote"]["job_id"] is not None
+        assert shown["attempts"] == {"creates": 1, "unsure": 0, "open": None}
+
+
+def test_the_second_signal_ends_at_once_and_the_next_start_recovers(tmp_path: Path) -> None:
+    """Nobody waits for a hanging provider twice; the restart finds the open attempt, resends the same token, and there is one job."""
+    with simulated(tmp_path) as (stage, face):
+        with stage.running("serve", "--port", "0", GATEWAY_CLOCKWORK__LEASE_SECONDS="13") as serving:
+            key = new_key(stage)
+            with client(serving.address, key) as api:
+                operation = sending(serving, api, face, "delay_create_response=25")
+            serving.process.send_signal(signal.SIGTERM)
+            serving.event("house.stopping")
+            began = time.monotonic()
+            assert serving.stop() == 1
+            assert time.monotonic() - began < 5
+        with stage.running("serve", "--port", "0") as serving, client(serving.address, key) as api:
+            assert settled(api, operation)["state"] == "succeeded"
+            assert len(face.get("/_simulator/jobs").json()["jobs"]) == 1
+            assert serving.stop() == 0
+
+
+def can_be_process_one() -> bool:
+    unshare = shutil.which("unshare")
+    return (
+        unshare is not None and subprocess.run([unshare, "-pf", "--kill-child", "true"], check=False, capture_output=True).returncode == 0
+    )
+
+
+@pytest.mark.skipif(not can_be_process_one(), reason="making a process namespace needs Linux and its permission")
+def test_process_one_of_a_container_ends_on_sigterm(tmp_path: Path) -> None:
+    """Process 1 ignores signals that it has no handler for: ours has one from its start."""
+    code = "import sys, os; assert os.getpid() == 1; from cli.main import main; main()"
+    command = ["unshare", "-pf", "--kill-child", sys.executable, "-c", code, "serve", "--port", "0"]
+    environment = {"PATH": os.environ["PATH"], "PYTHONPATH": str(ROOT)}
+    with subprocess.Popen(command, cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True) as process:
+        assert process.stderr is not None
+        next(line for line in process.stderr if "house.started" in line)
+        (child,) = Path(f"/proc/{process.pid}/task/{process.pid}/children").read_text().split()
+        os.kill(int(child), signal.SIGTERM)
+        rest = process.stderr.read()
+        assert process.wait(WAIT_SECONDS) == 0
+    assert "reconciler.drained" in rest
+
+
+def test_a_reload_takes_all_or_nothing(tmp_path: Path) -> None:
+    """SIGHUP: a new provider is served at once; a faulty file, or one that changes what is open, changes nothing."""
+    stage = reports(tmp_path, origin="http://127.0.0.1:9")
+    file = tmp_path / "gateway.toml"
+    first = file.read_text()
+    with stage.running("serve", "--port", "0", STRIPE_SECRET="whsec_0123456789abcdef0123456789abcdef") as serving:
+        address = serving.address
+
+        def status(provider: str) -> int:
+            return httpx.post(f"{address}/webhooks/{provider}", content=b"{}").status_code
+
+        def reload(text: str, expected: str) -> dict[str, Any]:
+            serving.forget()
+            file.write_text(text)
+            serving.process.send_signal(signal.SIGHUP)
+            return serving.event(expected)
+
+        assert (status("reports"), status("stripe")) == (401, 404)
+        more = first + '\n[providers.stripe]\ncontract = "stripe"\nsecrets = ["env:STRIPE_SECRET"]\n'
+        assert reload(more, "house.reloaded")["providers"] == ["reports", "stripe"]
+        assert (status("reports"), status("stripe")) == (401, 401)
+        assert "no such setting" in reload(more + "x = 1\n", "house.reload_refused")["fault"]
+        assert "restart it" in reload('database_url = "sqlite:///other.db"\n' + first, "house.reload_refused")["fault"]
+        assert status("stripe") == 401
+        reload(first, "house.reloaded")
+        assert status("stripe") == 404
+        assert serving.stop() == 0
+
+
+# --- the simulator alone
+
+
+def test_simulate_lists_and_refuses_faults(tmp_path: Path) -> None:
+    """The faults are listed; an unknown one is a usage error."""
+    stage = Stage(folder=tmp_path)
+    assert "drop_create_response" in stage.run("simulate", "--list-faults").out
+    done = stage.run("simulate", "--port", str(free_port()), "--fault", "nonsense")
+    assert done.code == 2
+    assert len(done.err.splitlines()) == 1
