@@ -51,14 +51,15 @@ def run(process: "Process") -> None:
     """Run a process to its end on a fast event loop, then close the record."""
     sys.setswitchinterval(_SWITCH_SECONDS)
     try:
-        with asyncio.Runner(loop_factory=_loop_factory()) as runner:
+        with asyncio.Runner(loop_factory=loop_factory()) as runner:
             runner.run(process.work())
     finally:
         if not process.house.ledger.close():
             _log.warning("house.unwritten", detail="the writer did not end in time; what was acknowledged is stored")
 
 
-def _loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
+    """Return what makes the event loop of a serving process."""
     try:
         import uvloop
     except ImportError:  # no wheel for this platform
@@ -114,6 +115,10 @@ class Process:
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
+
+    def stop(self) -> None:
+        """End as after the first signal. From the loop of the process; again: nothing."""
+        self._closing.set()
 
     async def _serve_web(self) -> None:
         from gateway.app import create_app

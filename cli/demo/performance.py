@@ -1,0 +1,177 @@
+"""The performance: simulator and house in one process over real HTTP on loopback, the script, the table, and then the service stays up."""
+
+import asyncio
+import contextlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from cli import house as composition
+from cli import serving
+from cli.demo import stage
+from cli.demo.client import Caller, UnexpectedAnswerError
+from cli.demo.face import Face
+from cli.demo.plots import Cast, play
+from cli.demo.script import SCRIPT, Act
+from cli.demo.timeline import Timeline
+from cli.demo.verdict import Verdict, audit, judge
+from cli.world import RealWorld
+from schemas.world import World
+from simulator.server import Simulator
+
+INTERRUPTED: Final = 130  # as shells have it
+ACT_SECONDS: Final = 60.0  # far longer than any act takes; it only keeps a broken one from hanging
+_PLACES: Final = ("reports", "batches")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Wanted:
+    """What the command was asked for."""
+
+    folder: Path
+    database_url: str | None
+    port: int
+    faults: Sequence[str]
+    stays: bool
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Running:
+    """The gateway that is up, and who has a key to it."""
+
+    address: str
+    agent_key: str
+    person_key: str
+    owner: str
+
+
+def run(wanted: Wanted, face: Face) -> int:
+    """Run the demo and return the exit code: 0 only if everything ended as it must."""
+    with asyncio.Runner(loop_factory=serving.loop_factory()) as runner:
+        return runner.run(_perform(wanted, face))
+
+
+async def _perform(wanted: Wanted, face: Face) -> int:
+    world = RealWorld()
+    known = stage.lay_out(wanted.folder)
+    async with Simulator(stage.options(known, wanted.faults), world) as simulator:
+        configuration = stage.configure(wanted.folder, simulator=simulator.base_url, database_url=wanted.database_url, port=wanted.port)
+        house = await asyncio.to_thread(composition.open_house, configuration, world=world, migrate=True, role="demo")
+        try:
+            address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
+            process = serving.Process(house, web=True, reconciler=True, reread=lambda: configuration, told=address.set_result)
+            work = asyncio.create_task(process.work(), name="gateway")
+            await asyncio.wait({work, address}, return_when=asyncio.FIRST_COMPLETED)
+            if not address.done():
+                await work  # raises what kept it from listening
+                return INTERRUPTED
+            face.says(f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}")
+            face.says(f"shipped contracts reports and batches, unchanged; configuration in {wanted.folder / 'gateway.toml'}")
+            for name in _PLACES:
+                simulator.configure(**{f"{name}_callback_url": f"{address.result()}/webhooks/{name}"})
+            show = asyncio.create_task(_show(house, world, simulator, address.result(), known.credential, face), name="script")
+            await asyncio.wait({work, show}, return_when=asyncio.FIRST_COMPLETED)
+            if not show.done():
+                show.cancel()
+                await asyncio.wait({show})
+                await work
+                return INTERRUPTED
+            try:
+                good, running = show.result()
+            except BaseException:
+                process.stop()
+                await work
+                raise
+            if wanted.stays:
+                _farewell(face, running, simulator.base_url, wanted)
+            else:
+                process.stop()
+            await work
+            return 0 if good else 1
+        finally:
+            await asyncio.to_thread(house.ledger.close)
+
+
+def _shown(url: str) -> str:
+    """Return the address of the record without a user and a password."""
+    scheme, _, rest = url.partition("://")
+    return f"{scheme}://{rest.rpartition('@')[2]}" if scheme != "sqlite" else url
+
+
+async def _show(
+    house: composition.House, world: World, simulator: Simulator, address: str, credential: str, face: Face
+) -> tuple[bool, Running]:
+    """Play the script and show its table. Returns whether all is as it must be, and what somebody needs to go on."""
+    began = world.now()
+    run_id = world.new_id("demo_")
+    running = Running(
+        address=address,
+        agent_key=await stage.make_key(house.ledger, world, owner=run_id, subject="agent", scopes=stage.AGENT_SCOPES),
+        person_key=await stage.make_key(house.ledger, world, owner=run_id, subject="person", scopes=stage.PERSON_SCOPES),
+        owner=run_id,
+    )
+    timeline = Timeline(house.ledger, face.row, began=began)
+    following = asyncio.create_task(timeline.run(), name="timeline")
+    try:
+        async with (
+            Caller(address, running.agent_key, lambda what, status: face.called("agent", what, status)) as agent,
+            Caller(address, running.person_key, lambda what, status: face.called("person", what, status)) as person,
+            Caller(simulator.base_url, credential, lambda what, status: face.called("service", what, status)) as service,
+        ):
+            cast = Cast(
+                agent=agent,
+                person=person,
+                service=service,
+                simulator=simulator,
+                run=run_id,
+                callback_url=f"{address}/webhooks/reports",
+                began=lambda act, operation: timeline.follow(act.name, operation),
+            )
+            verdicts = await asyncio.gather(*(_one(cast, act) for act in SCRIPT))
+    finally:
+        following.cancel()
+        with contextlib.suppress(asyncio.CancelledError):
+            await following
+    await timeline.catch_up()
+    audited = await audit(house.ledger, world)
+    face.ended(verdicts, audited, (world.now() - began) / 1_000_000)
+    return audited.good and all(verdict.good for verdict in verdicts), running
+
+
+async def _one(cast: Cast, act: Act) -> Verdict:
+    operation, failure = None, ""
+    began: list[str] = []
+    own = Cast(
+        agent=cast.agent,
+        person=cast.person,
+        service=cast.service,
+        simulator=cast.simulator,
+        run=cast.run,
+        callback_url=cast.callback_url,
+        began=lambda it, made: (began.append(made), cast.began(it, made))[1],
+    )
+    try:
+        operation = await play(own, act, ACT_SECONDS)
+    except UnexpectedAnswerError as error:
+        failure = str(error)
+    except TimeoutError:
+        failure = f"did not settle within {ACT_SECONDS:.0f} s"
+    return await judge(cast, act, operation or next(iter(began), None), failure)
+
+
+def _farewell(face: Face, running: Running, simulator: str, wanted: Wanted) -> None:
+    """Say how to go on by hand."""
+    face.says("")
+    face.says(f"The gateway goes on at {running.address} and the simulator at {simulator}; Ctrl-C ends both.")
+    if wanted.database_url is None:
+        face.says("The record is temporary and goes with them.")
+    face.says(f"agent's key:  {running.agent_key}")
+    face.says(f"person's key: {running.person_key}   (may decide: GET /v1/questions)")
+    face.says("")
+    face.says(f"curl -s -H 'Authorization: Bearer {running.agent_key}' '{running.address}/v1/operations?limit=3'")
+    face.says(
+        f"curl -s -X POST {running.address}/v1/operations -H 'Authorization: Bearer {running.agent_key}'"
+        " -H 'Idempotency-Key: mine-1' -H 'Content-Type: application/json'"
+        """ -d '{"provider": "reports", "request": {"kind": "sales", "rows": 10, "simulate": ["drop_create_response"]}}'"""
+    )
