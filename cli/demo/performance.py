@@ -66,7 +66,9 @@ async def _perform(wanted: Wanted, face: Face) -> int:
             if not address.done():
                 await work  # raises what kept it from listening
                 return INTERRUPTED
-            face.says(f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}")
+            face.says(
+                f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}"
+            )
             face.says(f"shipped contracts reports and batches, unchanged; configuration in {wanted.folder / 'gateway.toml'}")
             for name in _PLACES:
                 simulator.configure(**{f"{name}_callback_url": f"{address.result()}/webhooks/{name}"})

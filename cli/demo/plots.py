@@ -31,9 +31,7 @@ class Cast:
 
 def jobs_of(simulator: Simulator, operation: View) -> list[Job]:
     """Return the remote jobs that belong to an operation, by what the provider itself knows: our echo, or the adopted id."""
-    return [
-        job for job in simulator.jobs.values() if _echo(job) == operation["id"] or job.id == operation["remote"]["job_id"]
-    ]
+    return [job for job in simulator.jobs.values() if _echo(job) == operation["id"] or job.id == operation["remote"]["job_id"]]
 
 
 def _echo(job: Job) -> str | None:

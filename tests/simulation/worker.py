@@ -8,6 +8,7 @@ from collections.abc import Callable, Generator
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
+from lifecycle import recovery as lifecycle_recovery
 from providers import interpret, recovery, requests, results
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
@@ -154,7 +155,7 @@ class _Call:
 
     def _recover(self) -> Steps:
         operation, contract = self.operation, self.contract
-        planned = recovery.plan(operation, contract, self._now())
+        planned = lifecycle_recovery.plan(operation, contract, self._now())
         if planned not in {"lookup", "list"}:
             planned = next((strategy for strategy in contract.recovery.strategies if strategy != "resend"), None)
         if planned == "lookup":
