@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import CHUNK, Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import MARK, lock_jobs
 from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.transaction import Transaction
 from schemas.commands import Ingest, Ingested
@@ -173,12 +173,7 @@ def _write_statuses(tx: Transaction, fresh: list[Delivery], statuses: dict[str, 
         if statuses[delivery.id] != "orphan"
     ]
     if rows:
-        tx.connection.execute(
-            sa.update(deliveries)
-            .where(deliveries.c.id == sa.bindparam("b_id"))
-            .values(status=sa.bindparam("status"), operation=sa.bindparam("operation")),
-            rows,
-        )
+        tx.connection.execute(MARK, rows)
 
 
 def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:
