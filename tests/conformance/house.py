@@ -6,9 +6,9 @@ from typing import Any, TypeVar
 
 import sqlalchemy as sa
 
+from ledger import faults
 from ledger.audit import Fault, self_audit, verify
 from ledger.engine import Engines
-from ledger.faults import Fault, classify
 from ledger.ingest import ingest
 from ledger.leases import claim
 from ledger.register import register
@@ -100,7 +100,7 @@ class Record:
             except sa.exc.OperationalError as error:
                 # On a busy machine SQLite's one writer may wait longer than its busy timeout. On PostgreSQL a retry would
                 # hide the deadlock that is looked for.
-                if left == 0 or self.engines.postgres or classify(error) is not Fault.CONFLICT:
+                if left == 0 or self.engines.postgres or faults.classify(error) is not faults.Fault.CONFLICT:
                     raise
         raise AssertionError("the last round returns or raises")
 
