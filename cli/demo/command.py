@@ -20,7 +20,9 @@ def demo(
     ] = None,
     folder: Annotated[
         Path | None,
-        typer.Option(metavar="DIR", help="Keep configuration, key and results here; else a temporary folder, with --database-url var/demo."),
+        typer.Option(
+            metavar="DIR", help="Keep configuration, key and results here; else a temporary folder, with --database-url var/demo."
+        ),
     ] = None,
     port: Annotated[int, typer.Option(min=0, max=65_535, help="Port of the gateway; 0: any free one.")] = 0,
     fault: Annotated[
@@ -43,9 +45,7 @@ def demo(
         raise CommandError(str(error), code=WRONG_USAGE) from error
     with tempfile.TemporaryDirectory(prefix="gateway-demo-") as temporary:
         place = folder or (Path(temporary) if database_url is None else KEPT)
-        wanted = Wanted(
-            folder=place.absolute(), database_url=database_url, port=port, faults=tuple(fault or ()), stays=not (leave or json)
-        )
+        wanted = Wanted(folder=place.absolute(), database_url=database_url, port=port, faults=tuple(fault or ()), stays=not (leave or json))
         code = run(wanted, face.of(json=json, verbose=verbose))
     if code:
         raise typer.Exit(code)

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -17,6 +17,7 @@ from cli.demo.script import SCRIPT, Act
 from cli.demo.timeline import Timeline
 from cli.demo.verdict import Verdict, audit, judge
 from cli.world import RealWorld
+from schemas.operation import SECOND
 from schemas.world import World
 from simulator.server import Simulator
 
@@ -66,7 +67,9 @@ async def _perform(wanted: Wanted, face: Face) -> int:
             if not address.done():
                 await work  # raises what kept it from listening
                 return INTERRUPTED
-            face.says(f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}")
+            face.says(
+                f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}"
+            )
             face.says(f"shipped contracts reports and batches, unchanged; configuration in {wanted.folder / 'gateway.toml'}")
             for name in _PLACES:
                 simulator.configure(**{f"{name}_callback_url": f"{address.result()}/webhooks/{name}"})
@@ -135,29 +138,26 @@ async def _show(
             await following
     await timeline.catch_up()
     audited = await audit(house.ledger, world)
-    face.ended(verdicts, audited, (world.now() - began) / 1_000_000)
+    face.ended(verdicts, audited, (world.now() - began) / SECOND)
     return audited.good and all(verdict.good for verdict in verdicts), running
 
 
 async def _one(cast: Cast, act: Act) -> Verdict:
-    operation, failure = None, ""
-    began: list[str] = []
-    own = Cast(
-        agent=cast.agent,
-        person=cast.person,
-        service=cast.service,
-        simulator=cast.simulator,
-        run=cast.run,
-        callback_url=cast.callback_url,
-        began=lambda it, made: (began.append(made), cast.began(it, made))[1],
-    )
+    operation: str | None = None
+    failure = ""
+    made: list[str] = []
+
+    def began(it: Act, known: str) -> None:
+        made.append(known)
+        cast.began(it, known)
+
     try:
-        operation = await play(own, act, ACT_SECONDS)
+        operation = await play(replace(cast, began=began), act, ACT_SECONDS)
     except UnexpectedAnswerError as error:
         failure = str(error)
     except TimeoutError:
         failure = f"did not settle within {ACT_SECONDS:.0f} s"
-    return await judge(cast, act, operation or next(iter(began), None), failure)
+    return await judge(cast, act, operation or next(iter(made), None), failure)
 
 
 def _farewell(face: Face, running: Running, simulator: str, wanted: Wanted) -> None:
