@@ -70,6 +70,10 @@ class Fold:
         """Return the operation as judged so far, or None."""
         return self._new.get(operation_id)
 
+    def before(self, operation_id: str) -> Operation:
+        """Return the operation as it was locked."""
+        return self._old[operation_id]
+
     def work(self, operation_id: str, **changes: Any) -> None:
         """Change working fields that the ledger itself keeps (leases, attempts)."""
         self._new[operation_id] = replace(self._new[operation_id], **changes)
@@ -169,12 +173,13 @@ class Fold:
         leased = before.lease_until is not None and not holds_lease
         if op.state in FINAL or op.state in PARKED:
             waits = op.state in PARKED and (op.granted_reads > 0 or op.watch_until is not None)
-            if leased and op.state is before.state:
+            if leased and waits and op.state is before.state:
                 # The lease holder settles; a hint meanwhile makes it look again.
-                due = op.due_at if waits or before.due_at is not None else None
+                due = op.due_at
                 hinted = self.now if wanted is not None and wanted <= self.now else op.hinted_at
                 self._new[operation_id] = replace(op, due_at=due, hinted_at=hinted)
                 return
+            # A stale worker may have used up the granted read: then nothing is owed, and no lease is kept for it.
             due = (wanted if wanted is not None else op.due_at) if waits else None
             self._new[operation_id] = replace(op, due_at=due, lease_owner=None, lease_until=None)
             return

@@ -76,21 +76,21 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
 def _adopted_before(tx: Transaction, fold: Fold, intent: Intent, owner_operation: str) -> Registered:
     """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal.
 
-    The key that was taken for this intent stands for the operation that is there, or is given back.
+    This request's key was written first. It stands for the operation that is answered, or for nothing: never for an
+    operation that was not made, which the next request with this key would be told has expired.
     """
-    known = fold.get(owner_operation) or _load(tx, owner_operation)
-    mine = known is not None and known.owner == intent.owner
-    if intent.idempotency_key is not None:
-        key = (
-            (idempotency_keys.c.owner == intent.owner)
-            & (idempotency_keys.c.route == ROUTE)
-            & (idempotency_keys.c.key == intent.idempotency_key)
-        )
-        if mine:
-            tx.connection.execute(sa.update(idempotency_keys).where(key).values(operation=owner_operation))
-        else:
-            tx.connection.execute(sa.delete(idempotency_keys).where(key))
-    return Registered(outcome="replayed", operation=known) if mine else Registered(outcome="job_taken")
+    known = fold.get(owner_operation) or _load(tx, owner_operation)  # the same batch may hold it, not inserted yet
+    mine = (
+        idempotency_keys.c.owner == intent.owner,
+        idempotency_keys.c.route == ROUTE,
+        idempotency_keys.c.key == (intent.idempotency_key or ""),
+        idempotency_keys.c.operation == intent.id,
+    )
+    if known is not None and known.owner == intent.owner:
+        tx.connection.execute(sa.update(idempotency_keys).where(*mine).values(operation=known.id))
+        return Registered(outcome="replayed", operation=known)
+    tx.connection.execute(sa.delete(idempotency_keys).where(*mine))
+    return Registered(outcome="job_taken")
 
 
 def _lock_keys(tx: Transaction, commands: list[Register]) -> dict[Key, tuple[str, str]]:
@@ -135,7 +135,9 @@ def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
             idempotency_keys.c.route == ROUTE,
             idempotency_keys.c.key == command.intent.idempotency_key,
         )
-    ).one()
+    ).one_or_none()
+    if row is None:  # whoever brought this key first in this batch was refused its job
+        return Registered(outcome="job_taken")
     operation = fold.get(row.operation) or _load(tx, row.operation)
     if operation is None:
         return Registered(outcome="key_expired")

@@ -40,12 +40,18 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
         if fold.get(command.operation_id) is None:
             raise RecordError(f"{command.operation_id} is not on record")
         answers.append(_settle(fold, command, owners, providers))
-        if command.exchange is not None:
+        if command.exchange is not None and not _told_before(fold, command):
             kept.append(_exchange_row(tx, command))
     if kept:
         tx.connection.execute(sa.insert(exchanges), kept)
     fold.flush()
     return [replace(answer, operation=fold.get(answer.operation.id) or answer.operation) for answer in answers]
+
+
+def _told_before(fold: Fold, command: Settle) -> bool:
+    """Return whether the answer is the one that was kept with the latest observation: then the count says enough."""
+    op = fold.before(command.operation_id)
+    return isinstance(command.evidence, Read) and command.evidence.digest != "" and command.evidence.digest == op.observation_digest
 
 
 def _providers(tx: Transaction, commands: list[Settle]) -> dict[str, str]:
@@ -97,12 +103,17 @@ def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], provi
 
 
 def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
-    """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away."""
+    """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away.
+
+    One that is ambiguous may be executed as late as a lost one: absence is judged from the attempt's own limit.
+    """
     evidence = command.evidence
     if command.attempt_id is None:
         return evidence
     outcome, error = _fate(evidence)
-    row = fold.tx.connection.execute(sa.select(attempts.c.outcome).where(attempts.c.id == command.attempt_id)).one_or_none()
+    row = fold.tx.connection.execute(
+        sa.select(attempts.c.outcome, attempts.c.sent_before).where(attempts.c.id == command.attempt_id)
+    ).one_or_none()
     if row is None:
         raise RecordError(f"{command.attempt_id} is not on record")
     close_attempt(fold.tx, command.attempt_id, outcome, error, fold.now)
@@ -110,6 +121,8 @@ def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
         fold.work(op.id, open_attempt=None, open_errand=None)
     if isinstance(evidence, NotSent | CreateRejected):
         return replace(evidence, was_lost=row.outcome == "lost")
+    if isinstance(evidence, CreateAmbiguous):
+        return replace(evidence, sent_before=int(row.sent_before))
     return evidence
 
 
@@ -119,6 +132,8 @@ def _fate(evidence: Evidence) -> tuple[str, str]:
             return "not_sent", error
         case CreateAmbiguous(error=error) | CancelAmbiguous(error=error) | CollectFailed(error=error):
             return "ambiguous", error
+        case JobsConflict(code="origin_changed"):
+            return "not_sent", "origin_changed"
         case _:
             return "answered", ""
 
