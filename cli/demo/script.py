@@ -25,6 +25,7 @@ class Expected:
     answers: frozenset[int | None] = frozenset({200})  # how all of them were answered; None: never sent
     codes: tuple[str, ...] = ()  # history rows that must be there
     deliveries: int | None = None  # history rows that a delivery caused; None: not compared
+    spent: tuple[str, ...] = ()  # counted faults that must have hit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -155,7 +156,7 @@ SCRIPT: Final[tuple[Act, ...]] = (
         name="rough-reads",
         tells="404 right after the create, then 429, then an HTML page with status 200",
         faults=("hide=1", "run=2", "rate_limit", "html_200", "lose_callbacks"),
-        expected=Expected(answers=frozenset({None})),
+        expected=Expected(answers=frozenset({None}), spent=("rate_limit", "html_200")),
     ),
     Act(
         name="twins",

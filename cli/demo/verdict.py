@@ -67,6 +67,7 @@ async def judge(cast: Cast, act: Act, operation: str | None, failure: str) -> Ve
     view = await cast.agent.operation(operation)
     differences.extend(_facts(act.expected, view, len(jobs)))
     differences.extend(_callbacks(act.expected, cast.simulator, jobs))
+    differences.extend(f"the fault {name} has not hit" for job in jobs for name in act.expected.spent if job.left.get(name, 0))
     differences.extend(_history(act.expected, await cast.agent.history(operation)))
     differences.extend([found async for found in _result(cast, act.expected, view, jobs)])
     return _verdict(act, _words(view), len(jobs), operation, differences)
