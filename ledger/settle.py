@@ -36,9 +36,14 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
     fold.lock(command.operation_id for command in commands)
     answers = []
     kept: list[dict[str, Any]] = []
+    done = _carried_out(tx, commands)
     for command in commands:
-        if fold.get(command.operation_id) is None:
+        op = fold.get(command.operation_id)
+        if op is None:
             raise RecordError(f"{command.operation_id} is not on record")
+        if command.exchange is not None and command.exchange.id in done:
+            answers.append(Settled(operation=op, stale=not _holds(op, command)))
+            continue
         answers.append(_settle(fold, command, owners, providers))
         if command.exchange is not None:
             kept.append(_exchange_row(tx, command))
@@ -46,6 +51,18 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
         tx.connection.execute(sa.insert(exchanges), kept)
     fold.flush()
     return [replace(answer, operation=fold.get(answer.operation.id) or answer.operation) for answer in answers]
+
+
+def _carried_out(tx: Transaction, commands: list[Settle]) -> set[str]:
+    """Return the exchanges that are on record: their commands came before, and only the answer to their commit was lost.
+
+    What an errand brought is judged once: a second judgement would count an observation, or close a successor's attempt, twice.
+    """
+    ids = sorted(command.exchange.id for command in commands if command.exchange is not None)
+    found: set[str] = set()
+    for start in range(0, len(ids), CHUNK):
+        found.update(tx.connection.execute(sa.select(exchanges.c.id).where(exchanges.c.id.in_(ids[start : start + CHUNK]))).scalars())
+    return found
 
 
 def _providers(tx: Transaction, commands: list[Settle]) -> dict[str, str]:
@@ -67,7 +84,7 @@ def _job(command: Settle, providers: dict[str, str]) -> JobKey | None:
 def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], providers: dict[str, str]) -> Settled:
     op = fold.get(command.operation_id)
     assert op is not None
-    holds = op.lease_fence == command.fence and op.lease_until is not None
+    holds = _holds(op, command)
     evidence = _close(fold, op, command)
     key = _job(command, providers)
     if key is not None and owners.get(key) not in {None, op.id}:
@@ -94,6 +111,10 @@ def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], provi
         owners[key] = op.id
         attach_orphans(fold, key, op.id, chance=command.chance)
     return Settled(operation=after, stale=not holds, refused=decision.refused)
+
+
+def _holds(op: Operation, command: Settle) -> bool:
+    return op.lease_fence == command.fence and op.lease_until is not None
 
 
 def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
