@@ -34,14 +34,36 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
     owners = lock_jobs(tx, [key for command in commands if (key := _job(command, providers)) is not None], now)
     fold.lock(command.operation_id for command in commands)
     batch = _Batch(fold, owners, providers, _attempts(tx, commands))
+    done = _carried_out(tx, commands)
     answers = []
     for command in commands:
-        if fold.get(command.operation_id) is None:
+        op = fold.get(command.operation_id)
+        if op is None:
             raise RecordError(f"{command.operation_id} is not on record")
-        answers.append(batch.settle(command))
+        if command.exchange is not None and command.exchange.id in done:
+            answers.append(Settled(operation=op, stale=not _holds(op, command)))
+        else:
+            answers.append(batch.settle(command))
     batch.write(chance=commands[0].chance)
     fold.flush()
     return [replace(answer, operation=fold.get(answer.operation.id) or answer.operation) for answer in answers]
+
+
+def _carried_out(tx: Transaction, commands: list[Settle]) -> set[str]:
+    """Return the exchanges that are on record: their commands came before, and only the answer to their commit was lost.
+
+    What an errand brought is judged once: a second judgement would close a successor's attempt. (A repeated reading keeps
+    no exchange; judged twice, it is counted twice, and nothing else.)
+    """
+    ids = sorted(command.exchange.id for command in commands if command.exchange is not None)
+    found: set[str] = set()
+    for start in range(0, len(ids), CHUNK):
+        found.update(tx.connection.execute(sa.select(exchanges.c.id).where(exchanges.c.id.in_(ids[start : start + CHUNK]))).scalars())
+    return found
+
+
+def _holds(op: Operation, command: Settle) -> bool:
+    return op.lease_fence == command.fence and op.lease_until is not None
 
 
 def _told_before(op: Operation, evidence: Evidence) -> bool:
@@ -96,7 +118,7 @@ class _Batch:
         fold = self.fold
         op = fold.get(command.operation_id)
         assert op is not None
-        holds = op.lease_fence == command.fence and op.lease_until is not None
+        holds = _holds(op, command)
         evidence = self._close(op, command)
         key = _job(command, self._providers)
         if key is not None and self._owners.get(key) not in {None, op.id}:
