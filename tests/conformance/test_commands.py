@@ -156,6 +156,18 @@ def test_a_provider_without_room_is_not_claimed(record: Record) -> None:
     assert [item.operation.provider for item in record.claim(room={"other": 5})] == ["other"]
 
 
+def test_a_row_that_cannot_be_read_or_judged_holds_nothing_back(record: Record) -> None:
+    """B113, B115: one undecodable row and one whose attempt is missing sink; the others are claimed in the same round."""
+    record.register(*(intent(number) for number in range(6)))
+    with record.engines.write.begin() as connection:
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(0).id).values(request=b"not sealed"))
+        broken = {"open_attempt": "att_gone", "open_errand": "create"}
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(1).id).values(**broken))
+    assert {item.operation.id for item in record.claim()} == {intent(number).id for number in range(2, 6)}
+    assert count(record, tables.operations, tables.operations.c.due_at == NOW + 60 * SECOND) == 2
+    assert count(record, tables.history) == 6
+
+
 # --- deliveries
 
 
