@@ -138,7 +138,7 @@ def _answer(tx: Transaction, fold: Fold, command: Ingest, firsts: dict[DedupKey,
     if first.id == delivery.id:
         status = statuses[delivery.id]
         public = {"applied": "accepted", "orphan": "unmatched"}.get(status, "ignored")
-        return Ingested(delivery_id=delivery.id, status=public)  # type: ignore[arg-type] # one of DeliveryStatus
+        return Ingested(delivery_id=delivery.id, status=public, operation_id=first.operation)  # type: ignore[arg-type] # one of DeliveryStatus
     if first.content_sha256 == delivery.event.content_sha256:
         return Ingested(delivery_id=first.id, status="duplicate", operation_id=first.operation)
     _conflict(tx, fold, delivery, first)

@@ -60,7 +60,7 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
     answers = []
     for command in commands:
         op = fold.get(command.operation_id)
-        if op is None or op.lease_fence != command.fence or op.lease_until is None:
+        if op is None or not holds_lease(op, command.fence):
             answers.append(False)
             continue
         due = now if op.hinted_at is not None and op.last_read_at is not None and op.hinted_at > op.last_read_at else command.due_at
@@ -71,6 +71,11 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
         answers.append(True)
     fold.flush()
     return answers
+
+
+def holds_lease(op: Operation, fence: int) -> bool:
+    """Return whether the lease of this fence still stands: not released, and taken by nobody else since."""
+    return op.lease_fence == fence and op.lease_until is not None
 
 
 def close_attempt(tx: Transaction, attempt_id: str, outcome: str, error: str, now: Micros) -> None:

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from ledger.errors import RecordError
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import JobKey, attach_orphans, bind_job, lock_jobs
-from ledger.leases import close_attempt
+from ledger.leases import close_attempt, holds_lease
 from ledger.tables import attempts, exchanges, observations, operations
 from ledger.transaction import Transaction
 from schemas.commands import Settle, Settled
@@ -23,7 +23,7 @@ from schemas.evidence import (
     NotSent,
     Read,
 )
-from schemas.operation import Operation
+from schemas.operation import Micros, Operation
 from schemas.states import FINAL, PARKED
 
 
@@ -67,7 +67,7 @@ def _job(command: Settle, providers: dict[str, str]) -> JobKey | None:
 def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], providers: dict[str, str]) -> Settled:
     op = fold.get(command.operation_id)
     assert op is not None
-    holds = op.lease_fence == command.fence and op.lease_until is not None
+    holds = holds_lease(op, command.fence)
     evidence = _close(fold, op, command)
     key = _job(command, providers)
     if key is not None and owners.get(key) not in {None, op.id}:
@@ -135,10 +135,20 @@ def _release(fold: Fold, command: Settle) -> None:
     op = fold.get(command.operation_id)
     assert op is not None
     due = op.due_at
-    looks_again = op.hinted_at is not None and op.hinted_at >= command.started_at
-    if due is not None and looks_again and op.state not in FINAL and op.state not in PARKED and _may_hasten(command):
+    if (
+        due is not None
+        and looks_again(op, command.started_at)
+        and op.state not in FINAL
+        and op.state not in PARKED
+        and _may_hasten(command)
+    ):
         due = fold.now
     fold.work(op.id, lease_owner=None, lease_until=None, due_at=due)
+
+
+def looks_again(op: Operation, started_at: Micros) -> bool:
+    """Return whether a hint came after the call began, which therefore may not have seen what the hint is about."""
+    return op.hinted_at is not None and op.hinted_at >= started_at
 
 
 def _may_hasten(command: Settle) -> bool:

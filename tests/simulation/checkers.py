@@ -2,7 +2,7 @@
 
 1 acknowledged is stored · 2 a dedup key is applied once · 3 no final without an admissible cause and the provider's
 agreement · 4 no byte without record and attempt, one token, one job · 5 due and questions · 6 history is the record ·
-7 final never changes · 8 a caller sees its own · 10 order-free; C hints are followed by a look; R one revision, one content;
+7 final never changes · 8 a caller sees its own · 10 order-free; C hints are followed by a look; L leases fall by their own fence; R one revision, one content;
 E everything settles; A requests are those of the contract. 9 (no secret leaves the vault) is not visible here.
 """
 
@@ -14,6 +14,7 @@ from ledger.audit import self_audit, verify_operation
 from ledger.history import link, read_changes
 from ledger.rows import from_row
 from ledger.tables import history, operations
+from schemas.commands import Defer, Settle
 from schemas.operation import FOLDED, Micros
 from schemas.states import ACTIVE, ADMISSIBLE, FINAL, PARKED, WAITING, Cause, Reading, State
 from tests.simulation.callbacks import Postman
@@ -42,6 +43,7 @@ class Checkers:
         self.glimpsed: dict[str, Row] = {}  # what another writer wrote inside the running transaction
         self.folds: dict[str, tuple[int, bytes, dict[str, Any]]] = {}
         self.steps = 0
+        self._holders: set[tuple[str, int]] = set()
         cursor = record.raw.execute("SELECT * FROM operations LIMIT 0")
         self._columns = [column[0] for column in cursor.description]
 
@@ -52,10 +54,11 @@ class Checkers:
     def _all(self) -> list[Row]:
         return [dict(zip(self._columns, values, strict=True)) for values in self.record.raw.execute("SELECT * FROM operations")]
 
-    def after_commit(self, kind: str) -> None:
+    def after_commit(self, kind: str, commands: list[Any]) -> None:
         """Check everything that a commit may have broken."""
         self.steps += 1
-        changed = []
+        if kind != "ClaimWork":
+            self._holders = {(command.operation_id, command.fence) for command in commands if isinstance(command, Settle | Defer)}
         for row in self._all():
             before = self.rows.get(row["id"])
             seen = self.glimpsed.get(row["id"])
@@ -66,7 +69,6 @@ class Checkers:
                     self._fail("R", row, f"two contents of revision {row['revision']}")
                 continue
             self.rows[row["id"]] = row
-            changed.append(row)
             self._check(row, before, kind)
             self._follow(row)
         self._stored()
@@ -96,6 +98,8 @@ class Checkers:
                 self._fail("4", row, "the token changed")
             if row["lease_fence"] < before["lease_fence"] or row["revision"] < before["revision"]:
                 self._fail("R", row, "fence or revision went back")
+            if kind != "ClaimWork":
+                self._lease(row, before, state)
         if state in FINAL:
             self._final(row, state)
         elif row["id"] in self.finals:
@@ -107,6 +111,12 @@ class Checkers:
         if kind == "Settle":
             self._awake(row, state)
         self.callers.look(row)
+
+    def _lease(self, row: Row, before: Row, state: State) -> None:
+        """A lease that stands is given back by its own fence, or falls with the last thing that was owed; by nobody else."""
+        given_back = before["lease_until"] is not None and row["lease_until"] is None
+        if given_back and state not in FINAL and state not in PARKED and (row["id"], before["lease_fence"]) not in self._holders:
+            self._fail("L", row, f"the lease of fence {before['lease_fence']} was taken away by somebody else")
 
     def _due(self, row: Row, state: State) -> None:
         due, question = row["due_at"] is not None, row["question_id"] is not None

@@ -45,7 +45,7 @@ class Job:
     cancel: str
     consumed: bool = False
     deleted: bool = False
-    missed: bool = False  # the last lookup that should have shown it came from a replica that lags
+    missed: bool = False  # a lookup that should have shown it came from a replica that lagged: once, which one confirmation covers
 
     def reading(self, now: Micros) -> Reading:
         if now >= self.ends_at:
@@ -165,11 +165,12 @@ class Remote:
         return _json(404, b"{}") if job is None else _json(200, _write(self._shown(job)))
 
     def _visible(self, job: Job) -> bool:
-        """Say whether a lookup shows the job: late enough, and once in a while a lagging replica answers (never twice in a row)."""
+        """Say whether a lookup shows the job: late enough, and once in a while a lagging replica answers (never twice: that is what `confirmations` counts on)."""
         if job.deleted or self.world.time < job.visible_at:
             return False
-        job.missed = not job.missed and self.world.hit(0.15)
-        return not job.missed
+        lagging = not job.missed and self.world.hit(0.5)
+        job.missed = job.missed or lagging
+        return not lagging
 
     def _status(self, identity: str) -> AnsweredOutcome:
         job = self.jobs.get(identity)

@@ -32,7 +32,6 @@ _HORIZON: Final[Micros] = 60 * 86_400 * SECOND
 _SWEEP_SECONDS: Final = 600.0
 _MILD: Final = Temper(crash=0.004, stall=0.01, commit_crash=0.004)
 _HARSH: Final = Temper(crash=0.03, stall=0.08, commit_crash=0.03)
-_GENTLE: Final = Temper(crash=0.0, stall=0.0, commit_crash=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +42,8 @@ class Options:
     same_token: bool = True
     confirmations: int = 2
     intruders: float = 0.0  # chance that another writer comes between the reading and the writing of a transaction
+    unique_deliveries: bool = True
+    harsh: bool | None = None  # None: as the seed says
     plain: bool = False  # nothing whose end depends on timing
     callbacks: int = 0  # which of the possible sets of callbacks
     kinds: tuple[str, ...] = KINDS
@@ -94,8 +95,9 @@ class _Stage:
             kind: contract(kind, random, confirmations=options.confirmations, plain=options.plain)
             for kind in random.sample(options.kinds, min(2, len(options.kinds)))
         }
-        self.temper = _MILD if random.random() < 0.4 else _HARSH
-        self.record = Record(world, self.contracts)
+        mild = random.random() < 0.4 if options.harsh is None else not options.harsh
+        self.temper = _MILD if mild else _HARSH
+        self.record = Record(world, self.contracts, unique_deliveries=options.unique_deliveries)
         self.edge: list[Process] = []
         self.postman = Postman(world, Random(f"{seed} callbacks {options.callbacks}"), self.edge)
         self.remotes = {kind: self._remote(kind) for kind in self.contracts}
