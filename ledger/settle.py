@@ -105,19 +105,29 @@ def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
     if command.attempt_id is None:
         return evidence
     outcome, error = _fate(evidence)
-    row = fold.tx.connection.execute(
-        sa.select(attempts.c.outcome, attempts.c.sent_before).where(attempts.c.id == command.attempt_id)
-    ).one_or_none()
+    query = sa.select(attempts.c.outcome, attempts.c.sent_before, attempts.c.number).where(attempts.c.id == command.attempt_id)
+    row = fold.tx.connection.execute(query).one_or_none()
     if row is None:
         raise RecordError(f"{command.attempt_id} is not on record")
     close_attempt(fold.tx, command.attempt_id, outcome, error, fold.now)
     if op.open_attempt == command.attempt_id:
         fold.work(op.id, open_attempt=None, open_errand=None)
     if isinstance(evidence, NotSent | CreateRejected):
-        return replace(evidence, was_lost=row.outcome == "lost")
+        return replace(evidence, was_lost=row.outcome == "lost" and not _tried_since(fold, command, row.number))
     if isinstance(evidence, CreateAmbiguous):
         return replace(evidence, sent_before=int(row.sent_before))
     return evidence
+
+
+def _tried_since(fold: Fold, command: Settle, number: int) -> bool:
+    """Return whether another try was opened after this one.
+
+    The doubt about this one may have been cleared before that (absence proven): what is counted now may be the other's.
+    """
+    later = sa.select(attempts.c.id).where(
+        attempts.c.operation == command.operation_id, attempts.c.errand == str(command.errand), attempts.c.number > number
+    )
+    return fold.tx.connection.execute(later.limit(1)).one_or_none() is not None
 
 
 def _fate(evidence: Evidence) -> tuple[str, str]:
