@@ -99,10 +99,7 @@ class Record:
         self.begins()
         with self.engines.begin() as connection:
             tx = Transaction(connection, VAULT, self.contracts)
-            if intruder is None:
-                answers = function(tx, commands)
-            else:
-                answers = self._intruded(tx, function, commands, intruder)
+            answers = function(tx, commands) if intruder is None else self._intruded(tx, function, commands, intruder)
             if dies_before:
                 raise Crash
         return answers

@@ -1,17 +1,16 @@
 """One seed from beginning to end: two or three workers, a web process, five providers, callers, people, faults; then calm.
 
-`tell` runs a story and returns it; a broken invariant is a SimulationFault. What a story is made of is drawn from its seed
+`tell` runs a story and returns it; a broken invariant is a BrokenInvariantError. What a story is made of is drawn from its seed
 and from nothing else, so that `SIMULATION_SEED=N python -m pytest tests/simulation` tells it again.
 """
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from ledger.leases import claim
 from ledger.transaction import Transaction
 from schemas.commands import Claimed, ClaimWork, Sweep
-from schemas.contract import Contract
 from schemas.http import HttpRequest
 from schemas.operation import SECOND, Micros
 from schemas.states import ACTING, Errand
@@ -24,7 +23,7 @@ from tests.simulation.record import Intruder, Record
 from tests.simulation.remote import Remote
 from tests.simulation.wire import SEND_BUDGET, Wire
 from tests.simulation.worker import Desk, reconcile
-from tests.simulation.world import EPOCH, SimulationFault, World
+from tests.simulation.world import EPOCH, BrokenInvariantError, World
 
 _STEPS_AT_MOST: Final = 20_000
 _COMMITS_AT_MOST: Final = 1_500
@@ -57,7 +56,7 @@ class Story:
     ends: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # operation -> state and error code
     commits: int = 0
     conflicts: int = 0
-    fault: SimulationFault | None = None
+    fault: BrokenInvariantError | None = None
 
     def report(self, lines: int) -> str:
         seed = self.world.seed
@@ -71,13 +70,13 @@ def tell(seed: int, options: Options | None = None) -> Story:
     story = Story(stage.world)
     try:
         stage.run()
-    except SimulationFault as fault:
+    except BrokenInvariantError as fault:
         story.fault = fault
     except AssertionError as error:  # an assertion of the house: the checker named H
-        story.fault = SimulationFault("H", f"{type(error).__name__}: {error}")
+        story.fault = BrokenInvariantError("H", f"{type(error).__name__}: {error}")
         story.fault.__cause__ = error
     except Exception as error:  # noqa: BLE001 - whatever the house raises is a finding of this seed
-        story.fault = SimulationFault("X", f"{type(error).__name__}: {error}")
+        story.fault = BrokenInvariantError("X", f"{type(error).__name__}: {error}")
         story.fault.__cause__ = error
     story.ends = {row["id"]: (row["state"], row["error_code"]) for row in stage.checkers.rows.values()}
     story.commits, story.conflicts = stage.checkers.steps, stage.record.conflicts
@@ -91,7 +90,7 @@ class _Stage:
         world = self.world = World(seed)
         self.options = options
         random = world.random
-        self.contracts: dict[str, Contract] = {
+        self.contracts = {
             kind: contract(kind, random, confirmations=options.confirmations, plain=options.plain)
             for kind in random.sample(options.kinds, min(2, len(options.kinds)))
         }
@@ -141,7 +140,7 @@ class _Stage:
             if not self._step():
                 break
         else:
-            raise SimulationFault("E", "the story has no end: something runs hot")
+            raise BrokenInvariantError("E", "the story has no end: something runs hot")
         self.checkers.at_the_end()
 
     def _step(self) -> bool:
@@ -149,7 +148,7 @@ class _Stage:
         if self.options.intruders:
             self.record.intruder = self._claimer() if world.hit(self.options.intruders) else None
         if self.checkers.steps > _COMMITS_AT_MOST:
-            raise SimulationFault("E", f"{self.checkers.steps} commits: something runs hot")
+            raise BrokenInvariantError("E", f"{self.checkers.steps} commits: something runs hot")
         due, queued = self._due_at(), world.next_at()
         wake = None if due is None else max(due, self.woken)
         if self.idle and wake is not None and (queued is None or wake <= queued):

@@ -12,7 +12,6 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import fold, leases, settle, tables
-from ledger.transaction import Transaction
 from lifecycle import recovery
 from schemas.commands import ClaimWork
 from schemas.operation import Operation
@@ -100,7 +99,7 @@ GUARDS: Final = (
 
 @pytest.mark.parametrize("guard", GUARDS, ids=lambda guard: guard.name.replace(" ", "_"))
 def test_seeds_fail_without(guard: Guard, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Issue point: removing each guard makes seeds fail, and the checker that is meant to sees it."""
+    """Removing each guard makes seeds fail, and the checker that is meant to sees it."""
     guard.remove(monkeypatch)
     for seed in range(SEEDS_AT_MOST):
         story = tell(seed, guard.options)
@@ -119,6 +118,3 @@ def test_another_writer_between_reading_and_writing_is_noticed_and_harms_nothing
         assert story.fault is None, story.report(40)
         conflicts += story.conflicts
     assert conflicts > 0, "nobody ever came between"
-
-
-__all__ = ["Transaction"]
