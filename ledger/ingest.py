@@ -141,7 +141,7 @@ def _answer(tx: Transaction, fold: Fold, command: Ingest, firsts: dict[DedupKey,
         # Not among those just stored: the same command again, after a commit whose answer was lost. It has been carried out.
         status = statuses.get(delivery.id) or first.status
         public = {"applied": "accepted", "orphan": "unmatched", "unclaimed": "unmatched"}.get(status, "ignored")
-        return Ingested(delivery_id=delivery.id, status=public)  # type: ignore[arg-type] # one of DeliveryStatus
+        return Ingested(delivery_id=delivery.id, status=public, operation_id=first.operation)  # type: ignore[arg-type] # one of DeliveryStatus
     if first.content_sha256 == delivery.event.content_sha256:
         return Ingested(delivery_id=first.id, status="duplicate", operation_id=first.operation)
     _conflict(tx, fold, delivery, first)

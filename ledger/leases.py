@@ -64,7 +64,7 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
     answers = []
     for command in commands:
         op = fold.get(command.operation_id)
-        if op is None or op.lease_fence != command.fence or op.lease_until is None:
+        if op is None or not holds_lease(op, command.fence):
             answers.append(False)
             continue
         due = now if op.hinted_at is not None and op.last_read_at is not None and op.hinted_at > op.last_read_at else command.due_at
@@ -75,6 +75,11 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
         answers.append(True)
     fold.flush()
     return answers
+
+
+def holds_lease(op: Operation, fence: int) -> bool:
+    """Return whether the lease of this fence still stands: not released, and taken by nobody else since."""
+    return op.lease_fence == fence and op.lease_until is not None
 
 
 def close_attempt(tx: Transaction, attempt_id: str, outcome: str, error: str, now: Micros) -> None:
@@ -225,22 +230,25 @@ _NEXT_PAIR = (
 )
 
 
-def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: set[str], now: Micros, clock: Micros) -> list[Operation]:
-    query = (
-        sa.select(operations)
-        .where(
-            operations.c.provider == provider,
-            operations.c.owner == owner,
-            operations.c.due_at <= now,
-            operations.c.due_at.is_not(None),
-            operations.c.lease_until.is_(None) | (operations.c.lease_until <= clock),
-        )
-        .order_by(operations.c.due_at)
-        .limit(min(take + len(seen), CHUNK))
-        .with_for_update(skip_locked=True)
+_DUE_ROWS = (
+    sa.select(operations)
+    .where(
+        operations.c.provider == sa.bindparam("p"),
+        operations.c.owner == sa.bindparam("o"),
+        operations.c.due_at <= sa.bindparam("now"),
+        operations.c.due_at.is_not(None),
+        operations.c.lease_until.is_(None) | (operations.c.lease_until <= sa.bindparam("clock")),
     )
+    .order_by(operations.c.due_at)
+    .limit(sa.bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+
+
+def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: set[str], now: Micros, clock: Micros) -> list[Operation]:
+    wanted = {"p": provider, "o": owner, "now": now, "clock": clock, "most": min(take + len(seen), CHUNK)}
     rows: list[Operation] = []
-    for row in tx.connection.execute(query).all():
+    for row in tx.connection.execute(_DUE_ROWS, wanted).all():
         if row.id in seen or len(rows) == take:
             continue
         try:

@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from ledger.errors import RecordError
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import JobKey, bind_jobs, lock_jobs
+from ledger.leases import holds_lease
 from ledger.tables import attempts, exchanges, observations, operations
 from ledger.transaction import Transaction
 from schemas.commands import Settle, Settled
@@ -22,7 +23,7 @@ from schemas.evidence import (
     NotSent,
     Read,
 )
-from schemas.operation import Operation
+from schemas.operation import Micros, Operation
 from schemas.states import FINAL, PARKED
 
 
@@ -41,7 +42,7 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
         if op is None:
             raise RecordError(f"{command.operation_id} is not on record")
         if command.exchange is not None and command.exchange.id in done:
-            answers.append(Settled(operation=op, stale=not _holds(op, command)))
+            answers.append(Settled(operation=op, stale=not holds_lease(op, command.fence)))
         else:
             answers.append(batch.settle(command))
     batch.write(chance=commands[0].chance)
@@ -60,10 +61,6 @@ def _carried_out(tx: Transaction, commands: list[Settle]) -> set[str]:
     for start in range(0, len(ids), CHUNK):
         found.update(tx.connection.execute(sa.select(exchanges.c.id).where(exchanges.c.id.in_(ids[start : start + CHUNK]))).scalars())
     return found
-
-
-def _holds(op: Operation, command: Settle) -> bool:
-    return op.lease_fence == command.fence and op.lease_until is not None
 
 
 def _told_before(op: Operation, evidence: Evidence) -> bool:
@@ -118,7 +115,7 @@ class _Batch:
         fold = self.fold
         op = fold.get(command.operation_id)
         assert op is not None
-        holds = _holds(op, command)
+        holds = holds_lease(op, command.fence)
         evidence = self._close(op, command)
         key = _job(command, self._providers)
         if key is not None and self._owners.get(key) not in {None, op.id}:
@@ -176,7 +173,7 @@ class _Batch:
         if op.open_attempt == command.attempt_id:
             self.fold.work(op.id, open_attempt=None, open_errand=None)
         if isinstance(evidence, NotSent | CreateRejected):
-            return replace(evidence, was_lost=before == "lost")
+            return replace(evidence, was_lost=before == "lost" and not _tried_since(self.fold, command))
         if isinstance(evidence, CreateAmbiguous):
             return replace(evidence, sent_before=sent_before)
         return evidence
@@ -222,6 +219,17 @@ _COUNT = (
 )
 
 
+def _tried_since(fold: Fold, command: Settle) -> bool:
+    """Return whether another try was opened after this one (an attempt's number is its fence).
+
+    The doubt about this one may have been cleared before that (absence proven): what is counted now may be the other's.
+    """
+    later = sa.select(attempts.c.id).where(
+        attempts.c.operation == command.operation_id, attempts.c.errand == str(command.errand), attempts.c.number > command.fence
+    )
+    return fold.tx.connection.execute(later.limit(1)).one_or_none() is not None
+
+
 def _fate(evidence: Evidence) -> tuple[str, str]:
     match evidence:
         case NotSent(error=error):
@@ -239,10 +247,20 @@ def _release(fold: Fold, command: Settle) -> None:
     op = fold.get(command.operation_id)
     assert op is not None
     due = op.due_at
-    looks_again = op.hinted_at is not None and op.hinted_at >= command.started_at
-    if due is not None and looks_again and op.state not in FINAL and op.state not in PARKED and _may_hasten(command):
+    if (
+        due is not None
+        and looks_again(op, command.started_at)
+        and op.state not in FINAL
+        and op.state not in PARKED
+        and _may_hasten(command)
+    ):
         due = fold.now
     fold.work(op.id, lease_owner=None, lease_until=None, due_at=due)
+
+
+def looks_again(op: Operation, started_at: Micros) -> bool:
+    """Return whether a hint came after the call began, which therefore may not have seen what the hint is about."""
+    return op.hinted_at is not None and op.hinted_at >= started_at
 
 
 def _may_hasten(command: Settle) -> bool:

@@ -15,7 +15,8 @@ from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
 from schemas.commands import Beat, Defer, Petition, Renew, Sweep
-from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, RefreshAsked, StoredFile
+from schemas.contract import RecoveryRule
+from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, JobNotFound, NotSent, RefreshAsked, StoredFile
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading, State
 from tests.conformance.house import LEASE, NOW, REPORTS, Record, delivery, intent, reading
@@ -253,6 +254,21 @@ def test_absence_after_a_broken_connection_counts_only_from_the_attempts_own_lim
     at_once = min(0, limit - 1 - NOW)  # before the limit by either database's clock
     settled = record.settle(item, CreateAmbiguous(error="reset"), after=at_once)
     assert (settled.operation.state, settled.operation.sent_before) == (State.CREATE_UNKNOWN, limit)
+
+
+def test_a_lost_attempt_that_was_not_sent_takes_no_doubt_away_from_a_later_one(record: Record) -> None:
+    """A4, A6: its own doubt was cleared by proven absence; the later attempt may have been executed."""
+    rule = RecoveryRule(strategies=("lookup",), visibility_seconds=0, confirmations=1, path="/lookup/{operation}")
+    record.contracts["reports"] = replace(REPORTS, recovery=rule)
+    record.register(intent(1))
+    paused = record.claim("paused", lease=1)[0]
+    lookup = record.claim("next", after=SECOND)[0]
+    absent = record.settle(lookup, JobNotFound(), after=100 * SECOND)
+    assert (lookup.errand, absent.operation.state) == (Errand.RECOVER, State.CREATE_PENDING)
+    again = record.claim("next", after=100 * SECOND)[0]
+    assert record.settle(again, CreateAmbiguous(error="reset"), after=101 * SECOND).operation.unsure_creates == 1
+    late = record.settle(paused, NotSent(errand=Errand.CREATE, error="too_late"), after=102 * SECOND)
+    assert (late.operation.state, late.operation.unsure_creates) == (State.CREATE_UNKNOWN, 1)
 
 
 def test_an_early_delivery_attaches_to_an_adopted_job(record: Record) -> None:
