@@ -56,6 +56,13 @@ async def judge(cast: Cast, act: Act, operation: str | None, failure: str) -> Ve
     """Compare one operation with its script. `failure`: why the plot could not be played to its end."""
     if operation is None:
         return _verdict(act, "not created", 0, None, [failure])
+    try:
+        return await _judged(cast, act, operation, failure)
+    except UnexpectedAnswerError as error:
+        return _verdict(act, "cannot be told", 0, operation, [*filter(None, (failure,)), str(error)])
+
+
+async def _judged(cast: Cast, act: Act, operation: str, failure: str) -> Verdict:
     view = await cast.agent.operation(operation)
     jobs = jobs_of(cast.simulator, view)
     differences = [failure] if failure else []
