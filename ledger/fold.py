@@ -70,10 +70,6 @@ class Fold:
         """Return the operation as judged so far, or None."""
         return self._new.get(operation_id)
 
-    def before(self, operation_id: str) -> Operation:
-        """Return the operation as it was locked."""
-        return self._old[operation_id]
-
     def work(self, operation_id: str, **changes: Any) -> None:
         """Change working fields that the ledger itself keeps (leases, attempts)."""
         self._new[operation_id] = replace(self._new[operation_id], **changes)
