@@ -12,7 +12,7 @@ from cli.escaping import safe
 from schemas.operation import SECOND, Micros
 
 HEAD: Final = ("OPERATION", "EXPECTED", "HAPPENED", "JOBS", "VERDICT")
-_NAME: Final = 12
+NAME_WIDTH: Final = 12
 _STATES: Final = 44
 _MAX_TEXT: Final = 100
 _COLOURS: Final = {"succeeded": "green", "failed": "red", "cancelled": "yellow"}
@@ -49,7 +49,7 @@ def line(name: str, since: Micros, row: Mapping[str, Any]) -> tuple[str, str, st
     """Return (time and name, states, code and text) of a history row, safe to show."""
     moved = f"{row['from_state'] or '.'} -> {row['to_state']}" if row["from_state"] != row["to_state"] else f"{row['to_state']}"
     text = safe(f"{row['code']} {row['text'] or ''}".strip(), _MAX_TEXT)
-    return f"{since / SECOND:7.3f}  {name:<{_NAME}}", moved, text
+    return f"{since / SECOND:7.3f}  {name:<{NAME_WIDTH}}", moved, text
 
 
 def summary(verdicts: Sequence[Verdict], audit: Audit, seconds: float) -> list[str]:
@@ -80,7 +80,7 @@ class Plain:
     def called(self, who: str, what: str, status: int) -> None:
         """Show a call, if asked to."""
         if self._verbose:
-            typer.echo(f"         {who:<{_NAME}}  {what} -> {status}")
+            typer.echo(f"         {who:<{NAME_WIDTH}}  {what} -> {status}")
 
     def row(self, name: str, since: Micros, row: Mapping[str, Any]) -> None:
         """Show a history row."""
@@ -112,7 +112,7 @@ class Coloured:
     def called(self, who: str, what: str, status: int) -> None:
         """Show a call, if asked to."""
         if self._verbose:
-            self._console.print(f"         {who:<{_NAME}}  {what} -> {status}", markup=False, style="dim", no_wrap=True)
+            self._console.print(f"         {who:<{NAME_WIDTH}}  {what} -> {status}", markup=False, style="dim", no_wrap=True)
 
     def row(self, name: str, since: Micros, row: Mapping[str, Any]) -> None:
         """Show a history row; an end has the colour of its kind."""
