@@ -123,15 +123,14 @@ class Coloured:
         self._console.print(shown, no_wrap=True, overflow="ellipsis", crop=True)
 
     def ended(self, verdicts: Sequence[Verdict], audit: Audit, seconds: float) -> None:
-        """Show the table, with what each operation was about."""
+        """Show the table."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(*(head.capitalize() for head in HEAD), header_style="bold")
         for verdict in verdicts:
-            name, *middle, word = _cells(verdict)
-            head = Text.assemble((name, "bold"), "\n", (verdict.tells, "dim"))
-            table.add_row(head, *map(Text, middle), Text(word, style="green" if verdict.good else "bold red"))
+            *cells, word = _cells(verdict)
+            table.add_row(*map(Text, cells), Text(word, style="green" if verdict.good else "bold red"))
         self._console.print(table)
         for text in summary(verdicts, audit, seconds):
             self._console.print(text, markup=False, soft_wrap=True)

@@ -71,6 +71,14 @@ SCRIPT: Final[tuple[Act, ...]] = (
         expected=Expected(codes=("create_ambiguous", "recovered")),
     ),
     Act(
+        name="partly-bad",
+        tells="2 of 500 items of a batch fail: succeeded, with the other 498",
+        provider="batches",
+        request={"input": {"count": 500, "fail": 2}},
+        faults=("finalize=0.2",),
+        expected=Expected(codes=("ended_succeeded",), deliveries=1),
+    ),
+    Act(
         name="echoes",
         tells="callbacks come four times each, the older event last",
         faults=("duplicate_callbacks=2", "reorder_callbacks"),
