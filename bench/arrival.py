@@ -105,12 +105,9 @@ async def measure(options: argparse.Namespace) -> None:
                 stop(process)
     took = sorted(each[0] for each in found)
     posts = sorted(each[1] for each in found)
-    print(
-        f"{len(found)} operations: arrival to final state p50 {statistics.median(took) * 1000:.1f} ms, p99 {took[int(len(took) * 0.99)] * 1000:.1f} ms"
-    )
-    print(
-        f"the delivery alone p50 {statistics.median(posts) * 1000:.1f} ms: ratio {statistics.median(took) / statistics.median(posts):.1f}"
-    )
+    middle, late, post = statistics.median(took), took[int(len(took) * 0.99)], statistics.median(posts)
+    print(f"{len(found)} operations: arrival to final state p50 {middle * 1000:.1f} ms, p99 {late * 1000:.1f} ms")
+    print(f"the delivery alone p50 {post * 1000:.1f} ms: ratio {middle / post:.1f}")
 
 
 def main() -> None:

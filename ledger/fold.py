@@ -60,6 +60,13 @@ class Fold:
         self._old[operation.id] = operation
         self._new[operation.id] = operation
 
+    def drop(self, operation_id: str) -> None:
+        """Forget an operation and everything that was judged of it in this batch: nothing of it is written."""
+        self._old.pop(operation_id, None)
+        self._new.pop(operation_id, None)
+        for rows in (self._rows, self._texts, self._files):
+            rows[:] = [row for row in rows if row["operation"] != operation_id]
+
     def begin(self, operation: Operation, step: Step, actor: str) -> None:
         """Take a new operation; its row itself is written by `ledger/register.py`."""
         self._new[operation.id] = operation

@@ -7,13 +7,14 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import tables
+from ledger.beats import beat
 from ledger.engine import Engines
 from ledger.leases import defer, renew
 from ledger.petition import petition
 from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
-from schemas.commands import Defer, Petition, Renew, Sweep
+from schemas.commands import Beat, Defer, Petition, Renew, Sweep
 from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, RefreshAsked, StoredFile
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading, State
@@ -153,6 +154,18 @@ def test_a_provider_without_room_is_not_claimed(record: Record) -> None:
     """C3: the pace of one account does not hold another."""
     record.register(intent(1), intent(2, provider="other"))
     assert [item.operation.provider for item in record.claim(room={"other": 5})] == ["other"]
+
+
+def test_a_row_that_cannot_be_read_or_judged_holds_nothing_back(record: Record) -> None:
+    """B113, B115: one undecodable row and one whose attempt is missing sink; the others are claimed in the same round."""
+    record.register(*(intent(number) for number in range(6)))
+    with record.engines.write.begin() as connection:
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(0).id).values(request=b"not sealed"))
+        broken = {"open_attempt": "att_gone", "open_errand": "create"}
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(1).id).values(**broken))
+    assert {item.operation.id for item in record.claim()} == {intent(number).id for number in range(2, 6)}
+    assert count(record, tables.operations, tables.operations.c.due_at == NOW + 60 * SECOND) == 2
+    assert count(record, tables.history) == 6
 
 
 # --- deliveries
@@ -325,6 +338,15 @@ def test_a_receipt_that_was_never_processed_is_finished_by_the_sweep(record: Rec
     counts = record.tx(sweep, Sweep(now=NOW + 31 * SECOND, limit=10, chance=0.5))[0].counts
     assert counts["receipts_applied"] == 1
     assert count(record, tables.deliveries, tables.deliveries.c.status == "applied") == 1
+
+
+def test_heartbeats_of_processes_long_gone_are_forgotten(record: Record) -> None:
+    """C7: the table does not grow with every restart; one that beats is kept."""
+    record.tx(
+        beat, Beat(duty="work", process="old", now=NOW, ok=True), Beat(duty="work", process="new", now=NOW + 86_000 * SECOND, ok=True)
+    )
+    record.tx(sweep, Sweep(now=NOW + 86_401 * SECOND, limit=10, chance=0.5))
+    assert count(record, tables.heartbeats) == 1
 
 
 def test_an_orphan_is_unclaimed_after_the_retry_horizon_and_still_attaches(record: Record) -> None:

@@ -6,7 +6,7 @@ and from nothing else, so that `SIMULATION_SEED=N python -m pytest tests/simulat
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from ledger.leases import claim
 from ledger.transaction import Transaction
