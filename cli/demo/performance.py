@@ -11,7 +11,7 @@ from cli import house as composition
 from cli import serving
 from cli.demo import stage
 from cli.demo.client import Caller, UnexpectedAnswerError
-from cli.demo.face import Face
+from cli.demo.face import NAME_WIDTH, Face
 from cli.demo.plots import Cast, play
 from cli.demo.script import SCRIPT, Act
 from cli.demo.timeline import Timeline
@@ -114,6 +114,8 @@ async def _show(house: composition.House, simulator: Simulator, address: str, cr
         agent_key=await stage.make_key(house.ledger, world, owner=run_id, subject="agent", scopes=stage.AGENT_SCOPES),
         person_key=await stage.make_key(house.ledger, world, owner=run_id, subject="person", scopes=stage.PERSON_SCOPES),
     )
+    for act in SCRIPT:
+        face.says(f"  {act.name:<{NAME_WIDTH}}  {act.tells}")
     timeline = Timeline(house.ledger, face.row, began=began)
     following = asyncio.create_task(timeline.run(), name="timeline")
     try:
