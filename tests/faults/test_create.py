@@ -3,6 +3,7 @@
 import asyncio
 import json
 import socket
+import threading
 from pathlib import Path
 
 import pytest
@@ -14,14 +15,19 @@ from simulator.server import Simulator
 from tests.conformance.conftest import Database
 from tests.faults.providers import Misbehave, Provider, close, cut, reset_after_head, silent
 from tests.faults.whole import LOOKUP, REPORTS, changed, eventually, options, whole
-from tests.reconciler.servers import response, serving
+from tests.reconciler.servers import Server, response, serving
 
 _QUICK = "\n[limits]\ntotal_seconds = 1\nconnect_seconds = 1\n\n[cancel]"
 RESEND = changed(REPORTS, ("\n[cancel]", _QUICK))
-LOOKUPS = changed(RESEND, ('strategies = ["resend"]', 'strategies = ["lookup"]' + LOOKUP), ("replay_guaranteed = true\n", ""), ("visibility_seconds = 1\n", "visibility_seconds = 6\n"))
+LOOKUPS = changed(
+    RESEND,
+    ('strategies = ["resend"]', 'strategies = ["lookup"]' + LOOKUP),
+    ("replay_guaranteed = true\n", ""),
+    ("visibility_seconds = 1\n", "visibility_seconds = 6\n"),
+)
 ALONE = changed(RESEND, ('strategies = ["resend"]', "strategies = []"), ("replay_guaranteed = true\n", ""))
 """No recovery: whatever is ambiguous is parked for a person, and seen as such."""
-PROMISED = changed(ALONE, ("path = \"/v1/reports\"\n", "path = \"/v1/reports\"\nnot_executed = [429, 503]\n"))
+PROMISED = changed(ALONE, ('path = "/v1/reports"\n', 'path = "/v1/reports"\nnot_executed = [429, 503]\n'))
 """The provider's word: 503 did nothing."""
 
 
@@ -64,7 +70,9 @@ OUTCOMES: list[tuple[str, bytes | Misbehave, str, int, State, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("answer", "contract", "posts", "state", "error"), [case[1:] for case in OUTCOMES], ids=[case[0] for case in OUTCOMES])
+@pytest.mark.parametrize(
+    ("answer", "contract", "posts", "state", "error"), [case[1:] for case in OUTCOMES], ids=[case[0] for case in OUTCOMES]
+)
 def test_only_what_surely_did_nothing_is_sent_again(
     tmp_path: Path, answer: bytes | Misbehave, contract: str, posts: int, state: State, error: str
 ) -> None:
@@ -108,8 +116,6 @@ def test_a_refused_connection_is_tried_until_somebody_listens(tmp_path: Path) ->
 
 
 async def _serve(provider: Provider, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    from tests.reconciler.servers import Server
-
     try:
         await provider(Server(), reader, writer)
     except (ConnectionError, asyncio.IncompleteReadError):
@@ -237,8 +243,6 @@ def test_a_replayed_server_error_leads_to_the_lookup(tmp_path: Path) -> None:
 
 def test_a_key_is_refused_for_another_body_while_the_first_is_being_stored(tmp_path: Path, database: Database) -> None:
     """B057: K with A held up before its commit, K with B, K with A: B is 422, both A are one operation."""
-    import threading
-
     hold, reached = threading.Event(), threading.Event()
     state = {"armed": True}
 
