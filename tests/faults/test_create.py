@@ -74,7 +74,7 @@ OUTCOMES: list[tuple[str, bytes | Misbehave, str, int, State, str]] = [
     ("answer", "contract", "posts", "state", "error"), [case[1:] for case in OUTCOMES], ids=[case[0] for case in OUTCOMES]
 )
 def test_only_what_surely_did_nothing_is_sent_again(
-    tmp_path: Path, answer: bytes | Misbehave, contract: str, posts: int, state: State, error: str
+    tmp_path: Path, *, answer: bytes | Misbehave, contract: str, posts: int, state: State, error: str
 ) -> None:
     """B047: fault by fault, how many POSTs the provider sees in the end, and where the operation then stands."""
     provider = Provider(answers=[answer])
@@ -297,7 +297,7 @@ POINTERS = ["a failed job", "another's job", "a job that is gone"]
 
 @pytest.mark.parametrize("target", POINTERS)
 def test_a_conflict_that_points_at_a_job_is_not_believed(tmp_path: Path, target: str) -> None:
-    """B061: our contracts have no place for such a pointer: 409 stays ambiguous, what it names is never adopted; recovery by echo decides."""
+    """B061: our contracts have no place for such a pointer: 409 stays ambiguous and is never adopted; recovery by echo decides."""
     named = {"a failed job": "rep_dead", "another's job": "rep_other", "a job that is gone": "rep_gone"}[target]
     answer = response(409, json.dumps({"error": {"code": "duplicate"}, "id": named}).encode(), "content-type: application/json")
     provider = Provider(answers=[answer], executes=False)

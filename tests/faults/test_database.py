@@ -253,7 +253,7 @@ class Standing(ShiftedWorld):
 
 
 def test_rows_of_one_moment_are_paged_once_each_in_order(tmp_path: Path, database: Database) -> None:
-    """B130: 25 history rows in one microsecond and after a clock that stepped back, and 25 operations: pages of 10 have each once, in order."""
+    """B130: history rows in one microsecond and behind a clock that stepped back, 25 operations at once: pages have each once, in order."""
     world = Standing()
 
     async def scenario() -> None:
