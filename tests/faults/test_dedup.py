@@ -2,13 +2,14 @@
 
 import asyncio
 import json
+import threading
 from pathlib import Path
 from typing import Any
 
-import httpx
 import pytest
 import sqlalchemy as sa
 
+from cli.world import RealWorld
 from ledger import tables
 from schemas.operation import SECOND
 from schemas.states import State
@@ -55,7 +56,16 @@ async def _rounds(first: Whole, houses: list[Whole]) -> None:
     await first.audited()
 
 
-BLANK = [("missing", ...), ("null", None), ("empty", ""), ("spaces", "  "), ("zero", 0), ("list", []), ("object", {}), ("false", False)]
+BLANK: list[tuple[str, Any]] = [
+    ("missing", ...),
+    ("null", None),
+    ("empty", ""),
+    ("spaces", "  "),
+    ("zero", 0),
+    ("list", []),
+    ("object", {}),
+    ("false", False),
+]
 
 
 @pytest.mark.parametrize(("name", "value"), BLANK, ids=[name for name, _ in BLANK])
@@ -106,7 +116,7 @@ def test_events_without_an_id_are_told_apart_by_their_signed_bytes(tmp_path: Pat
 
     async def scenario() -> None:
         async with (
-            Simulator(options(), _real()) as sim,
+            Simulator(options(), RealWorld()) as sim,
             whole(tmp_path, origin=sim.base_url, database_url=database.url, contract=WITHOUT_ID) as home,
         ):
             made, job, before = await _accepted(home, sim)
@@ -131,7 +141,7 @@ def test_the_same_id_with_other_bytes_causes_one_read_and_no_overwrite(tmp_path:
     """B027: through the running house: 2xx conflict, the first payload kept, one row of the conflict, one read, the state as read."""
 
     async def scenario() -> None:
-        async with Simulator(options(), _real()) as sim, whole(tmp_path, origin=sim.base_url, contract=QUIET) as home:
+        async with Simulator(options(), RealWorld()) as sim, whole(tmp_path, origin=sim.base_url, contract=QUIET) as home:
             made, job, _ = await _accepted(home, sim)
             first = await home.deliver("evt_1", job, "running")
             await home.until(made, lambda op: op.hints == 1 and op.lease_until is None)
@@ -153,7 +163,7 @@ def test_a_redelivery_after_the_end_does_nothing_even_when_its_first_is_forgotte
 
     async def scenario() -> None:
         async with (
-            Simulator(options(), _real()) as sim,
+            Simulator(options(), RealWorld()) as sim,
             whole(tmp_path, origin=sim.base_url, database_url=database.url, contract=QUIET) as home,
         ):
             made, job, _ = await _accepted(home, sim)
@@ -217,16 +227,8 @@ def test_a_crash_while_a_delivery_is_stored_loses_nothing(tmp_path: Path, databa
     asyncio.run(scenario())
 
 
-def _real() -> Any:
-    from cli.world import RealWorld
-
-    return RealWorld()
-
-
 def test_a_delivery_is_answered_only_once_it_is_stored(tmp_path: Path) -> None:
     """B024, B164: while the commit of the first copy is held up both wait; nobody is told `duplicate` of what is not stored."""
-    import threading
-
     hold, reached = threading.Event(), threading.Event()
     state = {"armed": False}
 
@@ -243,7 +245,7 @@ def test_a_delivery_is_answered_only_once_it_is_stored(tmp_path: Path) -> None:
             assert await asyncio.to_thread(reached.wait, 10)
             assert not any(copy.done() for copy in copies)
             hold.set()
-            answers: list[httpx.Response] = list(await asyncio.gather(*copies))
+            answers = await asyncio.gather(*copies)
             assert sorted(answer.json()["status"] for answer in answers) == ["accepted", "duplicate"]
 
     asyncio.run(scenario())

@@ -2,7 +2,9 @@
 
 import asyncio
 import itertools
+import json
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,8 +14,9 @@ from schemas.operation import SECOND
 from schemas.states import FINAL, State
 from simulator.jobs import Phase
 from simulator.server import Simulator
+from simulator.signing import standard_webhook
 from tests.conformance.conftest import Database
-from tests.faults.whole import QUIET, REPORTS, Whole, changed, options, whole
+from tests.faults.whole import QUIET, REPORTS, SECRET, Whole, changed, eventually, options, whole
 
 ENDS = {Phase.SUCCEEDED: State.SUCCEEDED, Phase.FAILED: State.FAILED, Phase.CANCELLED: State.CANCELLED}
 
@@ -124,9 +127,8 @@ def test_a_callback_before_the_create_answer_is_kept_and_attaches(tmp_path: Path
         ):
             sim.configure(reports_callback_url=home.callback_url)
             made = await home.made("early_callback", "delay_create_response=2", "run=9999")
-            async with asyncio.timeout(10):
-                while not (deliveries := await home.rows(tables.deliveries)):
-                    await asyncio.sleep(0.01)
+            await eventually(lambda: len(sim.deliveries()) == 1)
+            deliveries = await home.rows(tables.deliveries)
             assert (await home.operation(made)).remote_job_id is None
             assert deliveries[0]["status"] == ("applied" if echo == "echoed" else "orphan")
             assert [sent.status for sent in sim.deliveries()] == [200]
@@ -150,7 +152,11 @@ def test_a_finish_event_that_says_running_causes_one_read(tmp_path: Path) -> Non
             made, job = await _accepted(home, "run=9999")
             sim.force(job, Phase.FAILED)
             assert _reads(sim, job) == 0
-            body = {"type": "report.succeeded", "timestamp": "2026-01-01T00:00:00Z", "data": {"id": job, "status": "running"}}
+            body: dict[str, Any] = {
+                "type": "report.succeeded",
+                "timestamp": "2026-01-01T00:00:00Z",
+                "data": {"id": job, "status": "running"},
+            }
             answer = await _send(home, body)
             assert answer == "accepted"
             await home.reaches(made, State.FAILED)
@@ -159,12 +165,7 @@ def test_a_finish_event_that_says_running_causes_one_read(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
-async def _send(home: Whole, body: dict[str, object]) -> str:
-    import json
-
-    from simulator.signing import standard_webhook
-    from tests.faults.whole import SECRET
-
+async def _send(home: Whole, body: dict[str, Any]) -> str:
     content = json.dumps(body).encode()
     now = home.house.world.now() // SECOND * SECOND
     headers = standard_webhook(secret=SECRET, event_id="evt_finish", at=now, body=content, forged=False)

@@ -8,6 +8,8 @@ import sqlalchemy as sa
 
 from ledger import tables
 from ledger.engine import open_engines
+from ledger.ingest import ingest
+from ledger.settle import settle
 from ledger.vault import Vault
 from schemas.commands import Ingest
 from schemas.evidence import CreateAmbiguous, Evidence, JobKnown
@@ -15,7 +17,7 @@ from schemas.http import Exchange
 from schemas.operation import SECOND
 from schemas.states import Errand, Reading, State
 from tests.conformance.conftest import Database
-from tests.conformance.house import NOW, Record, delivery, ingest, intent, reading, settle
+from tests.conformance.house import NOW, Record, delivery, intent, reading
 
 
 @pytest.fixture

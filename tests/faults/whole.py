@@ -6,7 +6,7 @@ import json
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import httpx
 import sqlalchemy as sa
@@ -268,4 +268,4 @@ def _environment(**values: str) -> Any:
 
 def seconds(number: float) -> Micros:
     """Return microseconds."""
-    return cast("Micros", int(number * SECOND))
+    return int(number * SECOND)
