@@ -3,6 +3,7 @@
 The dedup key (MISSION B3, B8): a signed event id gives `id:` + SHA-256 of the id. An id that is outside the signed bytes, missing,
 blank or no text or integer gives `digest:` + SHA-256 of the signed bytes (and the element's number in an array body), so that
 nobody can present one genuine body again under another id (catalogue, section 4), and no two events collapse on a blank one (B029).
+With `body_signed = false` the digest is the body's, and no id counts: a forged body is another hint and displaces no genuine one.
 """
 
 import hashlib
@@ -31,7 +32,8 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
     that cannot be read gives one event with `readable=False`, the problem, and what the headers say. Never raises.
     """
     rules = contract.event
-    signed = verified_signed or request.body
+    # Where the signature does not bind the body, equal signed bytes say nothing about equal events: Dropbox Sign signs a second and a type.
+    signed = (verified_signed or request.body) if rules.body_signed else (request.body or verified_signed)
     headers = _headers(request) if any(place.startswith("header:") for place in _places(rules)) else []
     query = _query(request.query)
     try:
@@ -108,7 +110,7 @@ def _event(rules: EventMap, headers: _Pairs, query: _Pairs, body: Any, *, signed
 
     found = find(rules.id)
     return Event(
-        dedup_key=_dedup_key(found if rules.id_signed else None, signed),
+        dedup_key=_dedup_key(found if rules.id_signed and rules.body_signed else None, signed),
         content_sha256=hashlib.sha256(content).hexdigest(),
         event_id=as_text(found),
         event_type=as_text(find(rules.type)),
