@@ -53,7 +53,7 @@ def check_coverage(event: EventMap, schemes: Sequence[SignatureScheme], faults: 
                 f"must be false: the scheme {scheme.id} does not sign the body, so a delivery is only a hint to read",
             )
             return
-        if event.id and event.id_signed and not covers_place(scheme, event.id):
+        if event.body_signed and event.id and event.id_signed and not covers_place(scheme, event.id):
             faults.add(
                 ("event", "id_signed"),
                 f"must be false: the scheme {scheme.id} does not sign {event.id}, so one genuine body could come under many ids",
