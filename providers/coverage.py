@@ -1,4 +1,4 @@
-"""Coverage: does a scheme's signature bind what the receiver uses? (catalogue, section 4)
+"""Coverage: whether a scheme's signature binds what the receiver uses (catalogue, section 4).
 
 A contract whose signature leaves the body or the event id free must say so (`body_signed`, `id_signed`): otherwise it is
 refused when it is loaded, for its deliveries would be believed more than they can prove.
@@ -39,9 +39,7 @@ def covers_place(scheme: SignatureScheme, place: str) -> bool:
     if scheme.primitive not in {"hmac", "hash", "asym"}:
         return False
     wanted = f"{kind}:{name}".lower()
-    return all(
-        any(token.lower() == wanted for token in tokens) or (kind == "query" and bool(tokens & _URL)) for tokens in _tokens(scheme)
-    )
+    return all(any(token.lower() == wanted for token in tokens) or (kind == "query" and bool(tokens & _URL)) for tokens in _tokens(scheme))
 
 
 def check_coverage(event: EventMap, schemes: Sequence[SignatureScheme], faults: Faults) -> None:

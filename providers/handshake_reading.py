@@ -19,6 +19,8 @@ FORBIDDEN: Final = frozenset("<>\"'&{}`\\%") | {chr(code) for code in range(0x20
 
 _PLACES: Final = {"query_echo": "query:", "json_echo": "body:", "header_echo": "header:", "header_json": "header:"}
 _CHALLENGED: Final = (*_PLACES, "challenge_hmac", "fetch_url", "secret_capture")
+KINDS: Final = (*_CHALLENGED, "typed_ping", "options", "probe", "head_ok", "fixed_reply")
+"""Every kind of handshake."""
 _LONGEST: Final = 4_096
 _OK, _NOT_OK = 200, 300
 
@@ -33,20 +35,18 @@ def read_handshakes(value: Any, faults: Faults) -> tuple[Handshake, ...]:
             faults.add((*path, "kind"), "is missing; say what kind of handshake it is")
             continue
         before = len(faults.all())
-        # A kind of another type than text would make no value at all.
-        handshake = read_section(Handshake, table, path, faults) if isinstance(table["kind"], str) and _known(table, path, faults) else None
+        handshake = read_section(Handshake, table, path, faults) if _is_known(table["kind"], path, faults) else None
         if handshake is not None and len(faults.all()) == before:
             _check(handshake, path, faults)
             found.append(handshake)
     return tuple(found)
 
 
-def _known(table: Mapping[str, Any], path: Path, faults: Faults) -> bool:
-    kinds = ("typed_ping", "options", "probe", "head_ok", "fixed_reply", *_CHALLENGED)
-    if table["kind"] not in kinds:
-        faults.word((*path, "kind"), table["kind"], kinds)
-        return False
-    return True
+def _is_known(kind: Any, path: Path, faults: Faults) -> bool:
+    if isinstance(kind, str) and kind in KINDS:
+        return True
+    faults.word((*path, "kind"), kind, KINDS)
+    return False
 
 
 def _check(rule: Handshake, path: Path, faults: Faults) -> None:
@@ -57,10 +57,10 @@ def _check(rule: Handshake, path: Path, faults: Faults) -> None:
             _ = name and compile_place(name)
         except ValueError as error:
             faults.add(path, str(error))
-    if rule.kind in _CHALLENGED and not rule.challenge.startswith(_PLACES.get(rule.kind, "")) or (
-        rule.kind in _CHALLENGED and not rule.challenge
-    ):
-        faults.add((*path, "challenge"), f"is missing; {rule.kind} needs the place of its value, as in {_PLACES.get(rule.kind, 'body:')}NAME")
+    if rule.kind in _CHALLENGED and not (rule.challenge and rule.challenge.startswith(_PLACES.get(rule.kind, ""))):
+        faults.add(
+            (*path, "challenge"), f"is missing; {rule.kind} needs the place of its value, as in {_PLACES.get(rule.kind, 'body:')}NAME"
+        )
     if rule.kind == "header_echo" and not rule.header:
         faults.add((*path, "header"), "is missing; name the header of the answer")
     if rule.header:
@@ -91,7 +91,7 @@ def _check_challenge(rule: Handshake, path: Path, faults: Faults) -> None:
     if not 1 <= rule.min_length <= rule.max_length <= _LONGEST:
         faults.add((*path, "max_length"), f"must be min_length to {_LONGEST}")
     if bad := FORBIDDEN & set(rule.also):
-        faults.add((*path, "also"), f"must not have {sorted(bad)[0]!r}: a challenge never holds markup, quotes or braces")
+        faults.add((*path, "also"), f"must not have {min(bad)!r}: a challenge never holds markup, quotes or braces")
     for text in (rule.text, *rule.json.values()):
         if "{" in FIELDS.sub("", text) or "}" in FIELDS.sub("", text):
             faults.add(path, "has an unknown field: known are {challenge}, {hmac} and {param:NAME}")
