@@ -81,6 +81,21 @@ Verdict = Verified | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class HandshakeAnswer:
+    """What a handshake is answered with. Audited, and never an event."""
+
+    kind: str
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = field(default=b"", repr=False)  # text/plain or JSON, never markup
+    accepted: bool = True  # False: a handshake by its form, refused for `reason`
+    reason: str = ""
+    fetch_url: str = field(default="", repr=False)  # to be fetched once by the reconciler; it carries the provider's token
+    capture: bytes = field(default=b"", repr=False)  # a secret that was handed over: to be sealed, shown by its id only
+    answered_at: Micros = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
     """What a delivery (or one element of it) says it is about: all of it hints. Texts are bounded and free of NUL."""
 

@@ -72,6 +72,7 @@ format = "pem"
 
 [event]
 id = "body:id"
+body_signed = false
 job_id = 'body:"job-id"'
 each = "events[]"
 
