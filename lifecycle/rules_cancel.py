@@ -15,9 +15,9 @@ def asked_before_send(case: Case) -> Decision:
     _remember(draft)
     if draft.op.open_attempt is None and draft.op.unsure_creates == 0:
         intent = {**_intent(case), "cancel_outcome": CancelOutcome.WITHDRAWN}
-        draft.go(State.WITHDRAWN, Cause.REQUEST, "cancelled_before_send", **intent)
+        draft.go(State.WITHDRAWN, Cause.REQUEST, "cancelled_before_send", text=_words(case), **intent)
     else:
-        draft.note(Cause.REQUEST, "cancel_asked", **_intent(case))
+        draft.note(Cause.REQUEST, "cancel_asked", text=_words(case), **_intent(case))
     return draft.done()
 
 
@@ -27,7 +27,7 @@ def asked_unknown(case: Case) -> Decision:
     if draft.op.cancel_requested_at is not None:
         return Decision()
     _remember(draft)
-    draft.note(Cause.REQUEST, "cancel_asked", **_intent(case))
+    draft.note(Cause.REQUEST, "cancel_asked", text=_words(case), **_intent(case))
     if draft.op.state is State.CREATE_UNKNOWN:
         draft.due(case.now)
     return draft.done()
@@ -37,7 +37,7 @@ def asked_running(case: Case) -> Decision:
     """The job is known: the cancel send is owed from now on."""
     draft = Draft(case)
     _remember(draft)
-    draft.note(Cause.REQUEST, "cancel_asked", **_intent(case))
+    draft.note(Cause.REQUEST, "cancel_asked", text=_words(case), **_intent(case))
     start_cancel(draft, "cancel_owed")
     return draft.done()
 
@@ -54,7 +54,7 @@ def asked_too_late(case: Case) -> Decision:
         return Decision()
     draft = Draft(case)
     _remember(draft)
-    draft.note(Cause.REQUEST, "cancel_too_late", **{**_intent(case), "cancel_outcome": CancelOutcome.TOO_LATE})
+    draft.note(Cause.REQUEST, "cancel_too_late", text=_words(case), **{**_intent(case), "cancel_outcome": CancelOutcome.TOO_LATE})
     return draft.done()
 
 
@@ -154,3 +154,10 @@ def _intent(case: Case) -> dict[str, Any]:
     if op.cancel_requested_at is not None:
         return {"cancel_outcome": CancelOutcome.REQUESTED}
     return {"cancel_requested_at": case.now, "cancel_by": evidence.by[:200], "cancel_outcome": CancelOutcome.REQUESTED}
+
+
+def _words(case: Case) -> str:
+    """Return why and to what end, for the erasable text beside the history row (E1)."""
+    evidence = case.evidence
+    assert isinstance(evidence, CancelAsked)
+    return "; ".join(part for part in (evidence.reason[:1000], evidence.expected_effect[:1000]) if part)

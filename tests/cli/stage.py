@@ -136,7 +136,7 @@ class Stage:
                     stream.close()
 
     def _environment(self, more: dict[str, str]) -> dict[str, str]:
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        kept = {name: value for name, value in os.environ.items() if name in {"PATH", "HOME", "LANG"} or name.startswith("COVERAGE_")}
         return {**kept, "PYTHONPATH": str(ROOT), **self.environment, **more}
 
 
