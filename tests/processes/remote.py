@@ -81,7 +81,8 @@ class Remote:
 
     def jobs_of_operations(self) -> Counter[str]:
         """Return operation id -> how many remote jobs were made for it: the contract sends the id as the reference."""
-        return Counter(job.order.client_reference or "" for job in self.jobs() if isinstance(job.order, ReportOrder))
+        orders = [job.order for job in self.jobs()]
+        return Counter(order.client_reference for order in orders if isinstance(order, ReportOrder) and order.client_reference)
 
     def force(self, job: str, phase: Phase) -> None:
         """Put a job into a phase, now."""

@@ -127,7 +127,7 @@ class Town:
 
 def create(api: httpx.Client, key: str = "k1", *faults: str, **request: Any) -> str:
     """Ask for a report and return the operation's id. `faults` are the simulator's."""
-    body = {"provider": "reports", "request": {"kind": key, "rows": 5, "simulate": list(faults), **request}}
+    body = {"provider": "reports", "request": {"kind": "sales", "rows": 5, "simulate": list(faults), **request}}
     answer = api.post("/v1/operations", json=body, headers={"Idempotency-Key": key})
     assert answer.status_code in {200, 202}, answer.text
     return str(answer.json()["id"])
@@ -140,12 +140,14 @@ def adopt(api: httpx.Client, job: str) -> str:
     return str(answer.json()["id"])
 
 
-def signed(event_id: str, job: str, word: str = "succeeded", reference: str | None = None) -> tuple[dict[str, str], bytes]:
+def signed(
+    event_id: str, job: str, word: str = "succeeded", *, reference: str | None = None, secret: str = SECRET
+) -> tuple[dict[str, str], bytes]:
     """Return headers and body of a genuine delivery of the simulator's reports API."""
     now = WORLD.now()
     data = {"id": job, "status": word, "client_reference": reference}
     body = json.dumps({"type": f"report.{word}", "timestamp": "2026-01-01T00:00:00Z", "data": data}).encode()
-    return standard_webhook(secret=SECRET, event_id=event_id, at=now, body=body, forged=False), body
+    return standard_webhook(secret=secret, event_id=event_id, at=now, body=body, forged=False), body
 
 
 def deliver(address: str, delivery: tuple[dict[str, str], bytes]) -> httpx.Response:
