@@ -47,7 +47,14 @@ def test_a_cursor_of_ones_own_making_is_refused_or_harmless(tmp_path: Path, data
     asyncio.run(scenario())
 
 
-TEXTS = {"nul": "a\x00b", "control": "a\x1b[31m\r\nb", "separator": "a\u2028b", "surrogate": "\ud800", "plane": "\U0001f4a9", "long": "x" * 3_000}
+TEXTS = {
+    "nul": "a\x00b",
+    "control": "a\x1b[31m\r\nb",
+    "separator": "a\u2028b",
+    "surrogate": "\ud800",
+    "plane": "\U0001f4a9",
+    "long": "x" * 3_000,
+}
 FIELDS = ["provider", "reference", "authorized_by", "metadata", "metadata_key", "request", "request_key", "approval", "action"]
 
 
