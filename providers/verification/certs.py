@@ -14,7 +14,15 @@ from itertools import pairwise
 from typing import Any, Final
 
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
-from cryptography.x509 import BasicConstraints, Certificate, DNSName, ExtensionNotFound, SubjectAlternativeName
+from cryptography.x509 import (
+    BasicConstraints,
+    Certificate,
+    DNSName,
+    DuplicateExtension,
+    ExtensionNotFound,
+    SubjectAlternativeName,
+    UnsupportedGeneralNameType,
+)
 from cryptography.x509.oid import NameOID
 
 from providers.verification.algorithms import PublicKey
@@ -69,7 +77,7 @@ def signing_key(url: str, rule: CertificateRule, facts: Facts, now: Micros) -> P
         return usable(chain[0].public_key())
     except KeyMaterialError as error:
         raise RefusalError(Reason.KEY_REFUSED, f"the certificate's key {error}") from error
-    except (ValueError, TypeError, OverflowError, UnsupportedAlgorithm) as error:
+    except (ValueError, TypeError, OverflowError, UnsupportedAlgorithm, DuplicateExtension, UnsupportedGeneralNameType) as error:
         raise RefusalError(Reason.KEY_REFUSED, "the certificate cannot be read") from error
 
 

@@ -110,10 +110,11 @@ def check_secret(scheme: SignatureScheme, value: bytes) -> str | None:
     if PRIMITIVES[scheme.primitive].keyless(scheme) and scheme.primitive != "refetch":
         return "is not used: the keys of this scheme are published by the provider"
     try:
+        if scheme.primitive == "refetch":
+            symmetric_key(value, "utf8")
         PRIMITIVES[scheme.primitive].prepare(scheme, [Secret(id="", value=value)])
-        key = symmetric_key(value, scheme.key if scheme.primitive in {"hmac", "hash"} else "utf8")
         decoded = scheme.key == "whsec" or (scheme.key == "whsec_or_utf8" and value.strip().startswith(b"whsec_"))
-        if decoded and len(key) < MIN_WHSEC_BYTES:
+        if decoded and len(symmetric_key(value, scheme.key)) < MIN_WHSEC_BYTES:
             return f"is too short: a whsec_ secret has at least {MIN_WHSEC_BYTES} bytes; copy it again, whole"
     except KeyMaterialError as error:
         return str(error)

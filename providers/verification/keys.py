@@ -26,6 +26,7 @@ _ED25519_BYTES: Final = 32
 _WHSEC: Final = b"whsec_"
 # A word and an underscore in front of base64, or a version tag: what was pasted is another kind of key.
 _OTHER_PREFIX = re.compile(rb"[A-Za-z0-9]+[_,]")
+_PUBLISHED = re.compile(rb"-----BEGIN (?:[A-Z ]*PUBLIC KEY|CERTIFICATE)-----")
 
 
 class KeyMaterialError(ValueError):
@@ -106,6 +107,9 @@ def symmetric_key(value: bytes, transform: str) -> bytes:
     stripped = value.strip()
     if not stripped:
         raise KeyMaterialError("is empty")
+    if _PUBLISHED.match(stripped):
+        # As a shared secret it would be one that everybody knows (B015).
+        raise KeyMaterialError("is a public key or certificate: this scheme needs the secret that only the provider and you have")
     return TRANSFORMS[transform](stripped)
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from cryptography.hazmat.primitives.serialization import load_pem_public_key
-from cryptography.x509 import Certificate, load_pem_x509_certificates
+from cryptography.x509 import Certificate, InvalidVersion, load_pem_x509_certificates
 
 from providers.verification.algorithms import Key, fits
 from providers.verification.jwk import Jwk, read_set
@@ -85,7 +85,7 @@ def _chain(document: bytes) -> tuple[Certificate, ...] | None:
         return None
     try:
         found = load_pem_x509_certificates(document)
-    except ValueError:
+    except (ValueError, InvalidVersion):
         return None
     return tuple(found) if 0 < len(found) <= MAX_CHAIN else None
 

@@ -5,11 +5,12 @@ equal keys win, this refuses: two readers of one signed header must never see di
 """
 
 import base64
-import binascii
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
+
+from providers.verification.encodings import base64_padded
 
 MAX_MEMBERS: Final = 32
 MAX_ITEMS: Final = 64
@@ -137,10 +138,10 @@ def _bare(text: bytes, position: int) -> tuple[Bare, int]:
             return re.sub(rb"\\(.)", rb"\1", found[1]).decode(), position
         case b":":
             found, position = _take(_BINARY, text, position)
-            try:
-                return binascii.a2b_base64(found[1], strict_mode=True) if found[1] else b"", position
-            except (binascii.Error, ValueError) as error:
-                raise UnreadableFieldError("bytes that are not base64") from error
+            value = base64_padded(found[1]) if found[1] else b""
+            if value is None:
+                raise UnreadableFieldError("bytes that are not base64")
+            return value, position
         case b"?":
             flag = text[position + 1 : position + 2]
             if flag not in {b"0", b"1"}:

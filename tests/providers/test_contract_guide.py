@@ -13,8 +13,7 @@ from providers.contract_shorthands import SHORTHANDS
 from providers.contract_signature import PARAMETERS
 from providers.mapping import describe, events
 from providers.vectors import request_of, secrets_of
-from providers.verification import verify
-from providers.verification import claims, detached, httpsig
+from providers.verification import claims, detached, httpsig, verify
 from providers.verification.algorithms import ALGORITHMS, JWS_PUBLIC, JWS_SECRET
 from providers.verification.components import DERIVED
 from providers.verification.encodings import ENCODINGS
