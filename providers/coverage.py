@@ -13,20 +13,19 @@ from schemas.contract import EventMap, SignatureScheme
 
 _BODY: Final = frozenset({"body", "sha256_body_hex", "sha256_body_raw", "json_string_body", "sorted_form"})
 _URL: Final = frozenset({"url", "url_noport", "url_port", "path"})
+_MESSAGES: Final = ("hmac", "hash", "asym")
 
 
 def covers_body(scheme: SignatureScheme) -> bool:
-    """Say whether every byte of the body that matters is bound by the signature, in every form that the scheme accepts."""
+    """Say whether the whole body is bound by the signature, in every form that the scheme accepts."""
+    options = scheme.options
     match scheme.primitive:
         case "hmac" | "hash" | "asym":
-            # The notification service of one cloud signs the fields of its envelope, the message among them.
-            named = scheme.location is not None and scheme.location.place == "sns"
-            return named or "body_digest" in scheme.options or all(_binds_body(tokens) for tokens in _tokens(scheme))
+            return "body_digest" in options or all(_binds_body(tokens) for tokens in _tokens(scheme))
         case "jwt":
-            claims = scheme.options.get("claims")
-            return "detached" in scheme.options or (claims is not None and "body_hash" in claims)
+            return "detached" in options or "body_hash" in options.get("claims", {})
         case "httpsig":
-            return "content-digest" in str(scheme.options.get("components", ())).lower()
+            return "content-digest" in [str(name).lower() for name in options.get("covers", {}).get("components", ())]
         case _:
             return False
 
@@ -34,24 +33,36 @@ def covers_body(scheme: SignatureScheme) -> bool:
 def covers_place(scheme: SignatureScheme, place: str) -> bool:
     """Say whether the value at `place` (`header:`, `query:` or `body:`) is bound by the signature."""
     kind, _, name = place.partition(":")
-    if kind == "body":
-        return covers_body(scheme)
-    if scheme.primitive not in {"hmac", "hash", "asym"}:
+    if kind == "body" and covers_body(scheme):
+        return True
+    if scheme.primitive not in _MESSAGES:
         return False
+    if kind == "body":
+        # A plain path in the body may be signed by name.
+        return all(f"json:{name}" in tokens for tokens in _tokens(scheme))
     wanted = f"{kind}:{name}".lower()
     return all(any(token.lower() == wanted for token in tokens) or (kind == "query" and bool(tokens & _URL)) for tokens in _tokens(scheme))
 
 
+def covers_event(scheme: SignatureScheme, event: EventMap) -> bool:
+    """Say whether everything that the event map takes from the body is bound by the signature."""
+    if covers_body(scheme):
+        return True
+    places = (event.id, event.type, event.job_id, event.client_reference, event.state, event.time)
+    used = [place for place in places if place.startswith("body:")]
+    return bool(used) and not event.each and all(covers_place(scheme, place) for place in used)
+
+
 def check_coverage(event: EventMap, schemes: Sequence[SignatureScheme], faults: Faults) -> None:
     """Add a fault where the contract claims more than its schemes sign."""
-    for scheme in schemes:
-        if event.body_signed and not covers_body(scheme):
+    for scheme in schemes if event.body_signed else ():
+        if not covers_event(scheme, event):
             faults.add(
                 ("event", "body_signed"),
                 f"must be false: the scheme {scheme.id} does not sign the body, so a delivery is only a hint to read",
             )
             return
-        if event.body_signed and event.id and event.id_signed and not covers_place(scheme, event.id):
+        if event.id and event.id_signed and not covers_place(scheme, event.id):
             faults.add(
                 ("event", "id_signed"),
                 f"must be false: the scheme {scheme.id} does not sign {event.id}, so one genuine body could come under many ids",
@@ -60,10 +71,11 @@ def check_coverage(event: EventMap, schemes: Sequence[SignatureScheme], faults: 
 
 
 def _tokens(scheme: SignatureScheme) -> list[frozenset[str]]:
-    segments = scheme.options.get("segments")
-    if segments:
+    options = scheme.options
+    forms = [options["segments"]] if "segments" in options else list(options["choice"]["of"].values()) if "choice" in options else []
+    if forms:
         # A segment without its value is dropped: only what is always there is bound.
-        return [compile_segments([item for item in segments if item[1] is None]).tokens]
+        return [compile_segments([item for item in form if item[1] is None]).tokens for form in forms]
     return [compile_message(text).tokens for text in scheme.messages] or [frozenset()]
 
 

@@ -32,7 +32,7 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
     that cannot be read gives one event with `readable=False`, the problem, and what the headers say. Never raises.
     """
     rules = contract.event
-    # Where the signature does not bind the body, equal signed bytes say nothing about equal events: Dropbox Sign signs a second and a type.
+    # Where the signature does not bind the body, equal signed bytes say nothing about equal events (a second and a type, say).
     signed = (verified_signed or request.body) if rules.body_signed else (request.body or verified_signed)
     headers = header_pairs(request) if any(place.startswith("header:") for place in _places(rules)) else []
     query = query_pairs(request.query)

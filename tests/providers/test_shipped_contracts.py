@@ -8,13 +8,12 @@ from typing import Any
 import pytest
 
 from providers.contract import load
-from providers.coverage import covers_body, covers_place
+from providers.coverage import covers_event, covers_place
 from providers.mapping import describe, events
-from providers.vectors import request_of, secrets_of
-from providers.verification import check_secret, prepare
+from providers.vectors import judge, request_of, secrets_of
+from providers.verification import check_secret
 from schemas.contract import Contract
 from schemas.delivery import Refused, Verified
-from schemas.operation import SECOND
 
 FOLDER = Path(__file__).parents[2] / "providers" / "contracts"
 FILES = sorted(FOLDER.glob("*.toml"))
@@ -64,7 +63,7 @@ def test_what_is_unconfirmed_is_a_key_of_the_contract(contract: Contract) -> Non
 @pytest.mark.parametrize("contract", [c for c in CONTRACTS if c.signatures], ids=lambda contract: contract.name)
 def test_a_contract_claims_no_more_than_its_signature_covers(contract: Contract) -> None:
     """Where the body is free the contract says so, and no id outside the signed bytes is a key (catalogue, section 4)."""
-    assert contract.event.body_signed == all(covers_body(scheme) for scheme in contract.signatures)
+    assert contract.event.body_signed == all(covers_event(scheme, contract.event) for scheme in contract.signatures)
     if contract.event.body_signed and contract.event.id:
         assert contract.event.id_signed == all(covers_place(scheme, contract.event.id) for scheme in contract.signatures)
 
@@ -75,7 +74,7 @@ def test_a_sample_is_judged_and_mapped_as_it_says(contract: Contract, sample: di
     secrets = secrets_of(sample)
     assert not secrets or any(check_secret(scheme, secrets[0].value) is None for scheme in contract.signatures)
     request = request_of(sample)
-    verdict = prepare(contract.signatures, secrets, sample.get("params")).verify(request, sample["now"] * SECOND)
+    verdict = judge(sample, contract.signatures)
     match verdict:
         case Verified():
             assert sample["expect"] == "valid"
