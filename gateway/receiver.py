@@ -122,13 +122,15 @@ class Receiver:
         """Return what became of each, all committed. Raises ProblemError 503, never another status (B4)."""
         try:
             async with asyncio.timeout(_COMMIT_SECONDS):
-                if len(deliveries) == 1:
-                    return [await self._gate.ledger.write(Ingest(delivery=deliveries[0], now=now))]
-                return list(await asyncio.gather(*(self._gate.ledger.write(Ingest(delivery=item, now=now)) for item in deliveries)))
+                writes = [self._gate.ledger.write(Ingest(delivery=item, now=now)) for item in deliveries]
+                stored = [await writes[0]] if len(writes) == 1 else await asyncio.gather(*writes)
         except (LedgerError, TimeoutError) as error:
             # A cancelled write may have committed: the repeat that we ask for is then a duplicate, which is harmless.
             _log.warning("receiver.unstored", error=type(error).__name__)
             raise ProblemError("unavailable", "the delivery could not be stored; send it again", headers=_RETRY) from error
+        if any(item.status == "revoked" for item in stored):
+            raise revoked()
+        return list(stored)
 
     def _answer(self, endpoint: Endpoint, deliveries: Sequence[Delivery], stored: Sequence[Ingested]) -> tuple[int, bytes, bytes]:
         for item in stored:
@@ -149,6 +151,13 @@ class Receiver:
 
 def _no_secret() -> ProblemError:
     return ProblemError("no_usable_secret", "the operator must configure a secret for this endpoint", headers=(("Retry-After", "60"),))
+
+
+def revoked() -> ProblemError:
+    """Return the answer to what a secret signed that is not valid any more, though this process still knew it (B11)."""
+    return ProblemError(
+        "delivery_refused", "the secret that signed it is not valid any more", extra={"reason": str(Reason.WRONG_SIGNATURE)}
+    )
 
 
 def _refusal(verdict: Refused) -> ProblemError:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 from ledger.transaction import Transaction
 from schemas.commands import AddKey, Beat, ClaimWork, Command, Defer, Ingest, Petition, Register, Renew, RevokeKey, Settle, Sweep
+from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -21,6 +22,12 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Beat: ("ledger.beats", "beat"),
     AddKey: ("ledger.keys", "add_keys"),
     RevokeKey: ("ledger.keys", "revoke_keys"),
+    AddSecret: ("ledger.secrets", "add_secrets"),
+    EndSecret: ("ledger.secrets", "end_secrets"),
+    NoteHandshake: ("ledger.handshakes", "note_handshakes"),
+    WantKey: ("ledger.fetches", "want_keys"),
+    ClaimFetches: ("ledger.fetches", "claim_fetches"),
+    SettleFetch: ("ledger.fetches", "settle_fetches"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

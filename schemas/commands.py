@@ -8,6 +8,7 @@ from schemas.delivery import Delivery, DeliveryStatus
 from schemas.evidence import Evidence
 from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
+from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
 
 
@@ -239,6 +240,9 @@ class ApiKey:
     revoked_at: Micros | None
 
 
-Command = Register | Ingest | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+Command = (
+    Register | Ingest | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
+)  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

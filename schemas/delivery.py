@@ -128,4 +128,5 @@ class Delivery:
     standing: Literal["fresh", "stale"] = "fresh"
 
 
-DeliveryStatus = Literal["accepted", "duplicate", "conflict", "unmatched", "ignored"]
+DeliveryStatus = Literal["accepted", "duplicate", "conflict", "unmatched", "ignored", "revoked"]
+"""`revoked`: nothing was stored, for the secret that signed it is not valid any more."""
