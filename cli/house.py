@@ -177,6 +177,7 @@ def clockwork(house: House) -> "Clockwork":
     from reconciler.clockwork import Clockwork
     from reconciler.desk import Account
     from reconciler.errands import Performer
+    from reconciler.fetching import Fetcher
     from reconciler.leases import Leases
     from reconciler.pace import Pace
     from reconciler.transport import Transport
@@ -223,4 +224,5 @@ def clockwork(house: House) -> "Clockwork":
         settings=settings.clockwork,
         worker=worker,
         audit=audit,
+        fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
     )
