@@ -13,8 +13,10 @@ from urllib.parse import urlsplit
 from cli import contracts as contract_files
 from cli import house as composition
 from cli.commands.providers import faults as provider_faults
+from cli.commands.providers import stored_of
 from cli.configuration import Configuration, ConfigurationError
 from cli.house import House
+from cli.material import Stored
 from ledger import examine, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
@@ -50,8 +52,12 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         contracts = contract_files.of_providers(settings.providers, configuration.folder)
     except ConfigurationError as error:
         return [*findings, *(Finding(level="fault", about="contracts", found=fault) for fault in error.faults)]
+    try:
+        stored = stored_of(configuration)
+    except LedgerError:
+        stored = Stored()  # what is wrong with the record is told below
     for name, provider in settings.providers.items():
-        wrong = provider_faults(provider, contracts[name])
+        wrong = provider_faults(provider, contracts[name], stored, world.now())
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
