@@ -10,11 +10,9 @@ from typing import Final
 from cli.configuration import ConfigurationError
 from providers.contract import ContractError, load
 from providers.mapping import describe, events
-from providers.vectors import request_of, run, secrets_of
-from providers.verification import verify
+from providers.vectors import judge, request_of, run
 from schemas.contract import Contract
 from schemas.delivery import Verified
-from schemas.operation import SECOND
 from schemas.settings import ProviderSettings
 
 MAX_BYTES: Final = 1_048_576
@@ -90,7 +88,7 @@ def sample_faults(contract: Contract) -> Iterator[tuple[str, str]]:
             yield name, f"expected {sample['expect']}, but {why}"
         elif sample["expect"] == "valid" and "event" in sample:
             request = request_of(sample)
-            verdict = verify(request, contract.signatures, secrets_of(sample), int(sample["now"] * SECOND))
+            verdict = judge(sample, contract.signatures)
             assert isinstance(verdict, Verified), "the same judgement twice"
             found = [dict(describe(event)) for event in events(contract, request, verdict.signed)]
             expected = sample["event"] if isinstance(sample["event"], list) else [sample["event"]]

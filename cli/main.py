@@ -17,6 +17,7 @@ from cli.commands.doctor import doctor
 from cli.commands.serve import reconcile, serve, web
 from cli.commands.simulate import simulate
 from cli.commands.verify import verify
+from cli.demo.command import demo
 from cli.failure import FAILED, WRONG_USAGE, Failure, describe
 from cli.opening import Frame
 
@@ -47,7 +48,7 @@ def gateway(
     """Take the options that stand before the command."""
 
 
-for command in (serve, web, reconcile, simulate, verify, doctor):
+for command in (serve, web, reconcile, demo, simulate, verify, doctor):
     app.command()(command)
 for noun in (keys, operations, providers, contracts, audit, database):
     app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])

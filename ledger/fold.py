@@ -60,6 +60,13 @@ class Fold:
         self._old[operation.id] = operation
         self._new[operation.id] = operation
 
+    def drop(self, operation_id: str) -> None:
+        """Forget an operation and everything that was judged of it in this batch: nothing of it is written."""
+        self._old.pop(operation_id, None)
+        self._new.pop(operation_id, None)
+        for rows in (self._rows, self._texts, self._files):
+            rows[:] = [row for row in rows if row["operation"] != operation_id]
+
     def begin(self, operation: Operation, step: Step, actor: str) -> None:
         """Take a new operation; its row itself is written by `ledger/register.py`."""
         self._new[operation.id] = operation
@@ -169,12 +176,13 @@ class Fold:
         leased = before.lease_until is not None and not holds_lease
         if op.state in FINAL or op.state in PARKED:
             waits = op.state in PARKED and (op.granted_reads > 0 or op.watch_until is not None)
-            if leased and op.state is before.state:
+            if leased and waits and op.state is before.state:
                 # The lease holder settles; a hint meanwhile makes it look again.
-                due = op.due_at if waits or before.due_at is not None else None
+                due = op.due_at
                 hinted = self.now if wanted is not None and wanted <= self.now else op.hinted_at
                 self._new[operation_id] = replace(op, due_at=due, hinted_at=hinted)
                 return
+            # A stale worker may have used up the granted read: then nothing is owed, and no lease is kept for it.
             due = (wanted if wanted is not None else op.due_at) if waits else None
             self._new[operation_id] = replace(op, due_at=due, lease_owner=None, lease_until=None)
             return

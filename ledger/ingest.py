@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import CHUNK, Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import MARK, lock_jobs
 from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.transaction import Transaction
 from schemas.commands import Ingest, Ingested
@@ -141,7 +141,7 @@ def _answer(tx: Transaction, fold: Fold, command: Ingest, firsts: dict[DedupKey,
         # Not among those just stored: the same command again, after a commit whose answer was lost. It has been carried out.
         status = statuses.get(delivery.id) or first.status
         public = {"applied": "accepted", "orphan": "unmatched", "unclaimed": "unmatched"}.get(status, "ignored")
-        return Ingested(delivery_id=delivery.id, status=public)  # type: ignore[arg-type] # one of DeliveryStatus
+        return Ingested(delivery_id=delivery.id, status=public, operation_id=first.operation)  # type: ignore[arg-type] # one of DeliveryStatus
     if first.content_sha256 == delivery.event.content_sha256:
         return Ingested(delivery_id=first.id, status="duplicate", operation_id=first.operation)
     _conflict(tx, fold, delivery, first)
@@ -176,12 +176,7 @@ def _write_statuses(tx: Transaction, fresh: list[Delivery], statuses: dict[str, 
         if statuses[delivery.id] != "orphan"
     ]
     if rows:
-        tx.connection.execute(
-            sa.update(deliveries)
-            .where(deliveries.c.id == sa.bindparam("b_id"))
-            .values(status=sa.bindparam("status"), operation=sa.bindparam("operation")),
-            rows,
-        )
+        tx.connection.execute(MARK, rows)
 
 
 def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:

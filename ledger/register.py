@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import Fold
-from ledger.jobs import attach_orphans, bind_job, lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs
 from ledger.rows import from_row, to_row
 from ledger.tables import idempotency_keys, operations
 from ledger.transaction import Transaction
@@ -25,6 +25,7 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
     taken = _lock_keys(tx, commands)
     owners = lock_jobs(tx, [job for command in commands if (job := _job(command.intent)) is not None], now)
     known = _known(tx, [command.intent.id for command in commands])
+    bound: dict[JobKey, str] = {}
     answers: list[Registered | None] = []
     for command in commands:
         intent = command.intent
@@ -37,7 +38,8 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
             same = holder[1] == intent.request_fingerprint
             answers.append(None if same else Registered(outcome="key_reused"))
             continue
-        answers.append(_record(tx, fold, command, owners))
+        answers.append(_record(tx, fold, command, owners, bound))
+    bind_jobs(fold, bound, chance=0.5)
     _insert(tx, fold)
     fold.flush()
     return [
@@ -55,7 +57,7 @@ def _final(fold: Fold, answer: Registered) -> Registered:
     return replace(answer, operation=fold.get(answer.operation.id) or answer.operation)
 
 
-def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[str, str], str | None]) -> Registered:
+def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> Registered:
     intent = command.intent
     operation, step = begin(intent, command.now)
     job = _job(intent)
@@ -66,8 +68,7 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
         owners[job] = intent.id
     fold.begin(operation, step, intent.subject)
     if job is not None:
-        bind_job(tx, job, intent.id)
-        attach_orphans(fold, job, intent.id, chance=0.5)
+        bound[job] = intent.id
     tx.changed.add(intent.id)
     tx.due.add(intent.id)
     return Registered(outcome="created", operation=operation)
@@ -76,21 +77,21 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
 def _adopted_before(tx: Transaction, fold: Fold, intent: Intent, owner_operation: str) -> Registered:
     """Adopting is idempotent on provider account + job id for one owner; for anybody else it is an opaque refusal.
 
-    The key that was taken for this intent stands for the operation that is there, or is given back.
+    This request's key was written first. It stands for the operation that is answered, or for nothing: never for an
+    operation that was not made, which the next request with this key would be told has expired.
     """
-    known = fold.get(owner_operation) or _load(tx, owner_operation)
-    mine = known is not None and known.owner == intent.owner
-    if intent.idempotency_key is not None:
-        key = (
-            (idempotency_keys.c.owner == intent.owner)
-            & (idempotency_keys.c.route == ROUTE)
-            & (idempotency_keys.c.key == intent.idempotency_key)
-        )
-        if mine:
-            tx.connection.execute(sa.update(idempotency_keys).where(key).values(operation=owner_operation))
-        else:
-            tx.connection.execute(sa.delete(idempotency_keys).where(key))
-    return Registered(outcome="replayed", operation=known) if mine else Registered(outcome="job_taken")
+    known = fold.get(owner_operation) or _load(tx, owner_operation)  # the same batch may hold it, not inserted yet
+    mine = (
+        idempotency_keys.c.owner == intent.owner,
+        idempotency_keys.c.route == ROUTE,
+        idempotency_keys.c.key == (intent.idempotency_key or ""),
+        idempotency_keys.c.operation == intent.id,
+    )
+    if known is not None and known.owner == intent.owner:
+        tx.connection.execute(sa.update(idempotency_keys).where(*mine).values(operation=known.id))
+        return Registered(outcome="replayed", operation=known)
+    tx.connection.execute(sa.delete(idempotency_keys).where(*mine))
+    return Registered(outcome="job_taken")
 
 
 def _lock_keys(tx: Transaction, commands: list[Register]) -> dict[Key, tuple[str, str]]:
@@ -135,7 +136,9 @@ def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
             idempotency_keys.c.route == ROUTE,
             idempotency_keys.c.key == command.intent.idempotency_key,
         )
-    ).one()
+    ).one_or_none()
+    if row is None:  # whoever brought this key first in this batch was refused its job
+        return Registered(outcome="job_taken")
     operation = fold.get(row.operation) or _load(tx, row.operation)
     if operation is None:
         return Registered(outcome="key_expired")

@@ -7,7 +7,7 @@ import sqlalchemy as sa
 
 from ledger.fold import Fold
 from ledger.jobs import lock_jobs
-from ledger.tables import deliveries, operations, remote_jobs
+from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.transaction import Transaction
 from schemas.commands import Sweep, Swept
 from schemas.evidence import Hinted
@@ -18,6 +18,8 @@ RECEIPT_SECONDS = 30
 """A receipt that is still unprocessed after this is finished by the sweep (B036)."""
 ORPHAN_SECONDS = 60
 """An orphan is looked at again after this; past the provider's retry horizon it is `unclaimed`."""
+BEAT_SECONDS = 86_400
+"""A heartbeat that stopped longer ago than this is forgotten."""
 _DEFAULT_STALE_SECONDS = 3_600
 
 
@@ -31,7 +33,14 @@ def _sweep(tx: Transaction, command: Sweep) -> Swept:
     _receipts(tx, command, counts)
     _unclaimed(tx, command, counts)
     _silent(tx, command, counts)
+    _beats(tx, command, counts)
     return Swept(counts=dict(counts))
+
+
+def _beats(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Forget the heartbeats of processes that are long gone: each start has a name of its own."""
+    old = command.now - BEAT_SECONDS * SECOND
+    counts["beats_forgotten"] += tx.connection.execute(sa.delete(heartbeats).where(heartbeats.c.last_at < old)).rowcount
 
 
 def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:

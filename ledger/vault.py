@@ -27,6 +27,7 @@ KEY_BYTES: Final = 32
 MAX_SECRET_BYTES: Final = 65_536  # a certificate chain or a key set fits; a wrongly named device or log does not
 _VERSION: Final = b"\x01"
 _NONCE_BYTES: Final = 12
+_NONCES_AT_ONCE: Final = 256
 _HEAD_BYTES: Final = 1 + _NONCE_BYTES
 _TAG_BYTES: Final = 16
 _CANARY: Final = "master"
@@ -41,20 +42,23 @@ def _place(table: str, column: str) -> bytes:
 class Vault:
     """Seals and unseals with keys derived from one 32-byte master key. Safe to share between threads."""
 
-    __slots__ = ("_ciphers", "_master")
+    __slots__ = ("_ciphers", "_master", "_nonces")
 
     def __init__(self, master: bytes) -> None:
         if len(master) != KEY_BYTES:
             raise ConfigurationError(f"the master key must be {KEY_BYTES} bytes long, and it is {len(master)}")
         self._master = master
         self._ciphers: dict[str, AESGCM] = {}
+        # Nonces are taken from the system many at a time (see cli/world.py); a forked child must not use them again.
+        self._nonces: list[bytes] = []
+        os.register_at_fork(after_in_child=self._nonces.clear)
 
     def __repr__(self) -> str:
         return "Vault(…)"
 
     def seal(self, table: str, column: str, row: str, plain: bytes) -> bytes:
         """Return the sealed form of `plain` for this place. `row` is the row's id, or its key's parts joined by `:`."""
-        nonce = os.urandom(_NONCE_BYTES)
+        nonce = self._nonce()
         return _VERSION + nonce + self._cipher(table).encrypt(nonce, plain, _aad(table, column, row))
 
     def unseal(self, table: str, column: str, row: str, sealed: bytes) -> bytes:
@@ -85,6 +89,14 @@ class Vault:
                 "the master key is not the one that this database was sealed with;"
                 " point key_file at the original key, or database_url at another database"
             ) from None
+
+    def _nonce(self) -> bytes:
+        try:
+            return self._nonces.pop()
+        except IndexError:
+            fresh = os.urandom(_NONCE_BYTES * _NONCES_AT_ONCE)
+            self._nonces.extend(fresh[start : start + _NONCE_BYTES] for start in range(_NONCE_BYTES, len(fresh), _NONCE_BYTES))
+            return fresh[:_NONCE_BYTES]
 
     def _cipher(self, table: str) -> AESGCM:
         cipher = self._ciphers.get(table)

@@ -4,7 +4,7 @@ from typing import Literal
 
 from schemas.contract import Contract
 from schemas.operation import SECOND, Micros, Operation
-from schemas.states import Mode
+from schemas.states import Mode, State
 
 Plan = Literal["resend", "lookup", "list"]
 MAX_RESENDS = 3
@@ -34,6 +34,15 @@ def may_resend(op: Operation, contract: Contract, now: Micros) -> bool:
     if op.cancel_requested_at is not None and not contract.recovery.replay_guaranteed:
         return False
     return window_open(op, contract, now)
+
+
+def lookup_helps(op: Operation, contract: Contract) -> bool:
+    """Return whether a lookup may answer the open question of a parked operation without a job.
+
+    Not where several jobs were found: that they are there is known, and a lookup under way while a person chooses one
+    would come after the decision and undo it.
+    """
+    return op.state is not State.QUARANTINED and any(strategy != "resend" for strategy in contract.recovery.strategies)
 
 
 def earliest_absence(op: Operation, contract: Contract) -> Micros:

@@ -42,7 +42,9 @@ def ambiguous(case: Case) -> Decision:
     """The create may have executed."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, CreateAmbiguous)
-    _doubt(draft, "create_ambiguous", text=f"{evidence.error} {evidence.message}".strip(), sent_before=case.now)
+    # Our end of a broken connection is not the provider's: what was sent may be executed until the attempt's own limit.
+    limit = max(case.now, evidence.sent_before or 0)
+    _doubt(draft, "create_ambiguous", text=f"{evidence.error} {evidence.message}".strip(), sent_before=limit)
     draft.work(last_read_error=evidence.error[:200])
     _after_try(draft, retry_after=evidence.retry_after)
     return draft.done()
@@ -127,11 +129,11 @@ def not_found(case: Case) -> Decision:
 
 
 def conflict(case: Case) -> Decision:
-    """More than one job for one token, or somebody else's: automation stops, everything is kept (A8)."""
+    """More than one job for one token, somebody else's, or another origin: automation stops, everything is kept (A8)."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, JobsConflict)
     ids = ", ".join(evidence.remote_job_ids)
-    draft.go(State.QUARANTINED, Cause.READING, "jobs_conflict", text=f"{evidence.message} {ids}".strip(), error_code="jobs_conflict")
+    draft.go(State.QUARANTINED, Cause.READING, evidence.code, text=f"{evidence.message} {ids}".strip(), error_code=evidence.code)
     return draft.done()
 
 

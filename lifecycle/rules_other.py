@@ -2,6 +2,7 @@
 
 from lifecycle import rules_cancel, rules_create, rules_result
 from lifecycle.case import Case, Draft, refuse
+from lifecycle.recovery import lookup_helps
 from lifecycle.rules_create import conclude_pending, lapsed_unknown, late
 from schemas.decision import Decision
 from schemas.evidence import AttemptLost, Hinted, JobKnown, JobsConflict, NotSent, Read
@@ -28,11 +29,9 @@ def hinted(case: Case) -> Decision:
     draft.work(hints=op.hints + 1, hinted_at=case.now)
     if op.state in ACTIVE and op.state not in {State.CREATE_PENDING, State.AWAITING_OUTCOME}:
         draft.due(case.now)
-    elif first_while_parked:
-        lookups = any(strategy != "resend" for strategy in case.contract.recovery.strategies)
-        if op.remote_job_id is not None or lookups:
-            draft.work(granted_reads=max(1, op.granted_reads))  # one budgeted read while parked, however many come
-            draft.due(case.now)
+    elif first_while_parked and (op.remote_job_id is not None or lookup_helps(op, case.contract)):
+        draft.work(granted_reads=max(1, op.granted_reads))  # one budgeted read while parked, however many come
+        draft.due(case.now)
     return draft.done()
 
 
@@ -125,6 +124,8 @@ def final_read(case: Case) -> Decision:
     op, evidence = case.operation, case.evidence
     assert isinstance(evidence, Read)
     reading = evidence.facts.reading
+    if op.accepted_at is not None and case.started_at < op.accepted_at:
+        return Decision()  # it may speak of a job that a person has replaced
     if reading not in ENDED_READINGS or op.state in {State.WITHDRAWN, State.ABANDONED} or _agrees(op.state, reading):
         return Decision()
     return _incident(case, f"{op.state} on record, the provider now says {reading}")

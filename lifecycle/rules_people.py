@@ -77,9 +77,8 @@ def refresh(case: Case) -> Decision:
     wait = (op.last_read_at or 0) + REFRESH_SECONDS * SECOND - case.now
     if wait > 0 or (op.state in PARKED and op.granted_reads > 0):
         return refuse("budget", str(max(1, -(-wait // SECOND))))
-    lookups = any(strategy != "resend" for strategy in case.contract.recovery.strategies)
     if op.state in PARKED:
-        if op.remote_job_id is None and not lookups:
+        if op.remote_job_id is None and not recovery.lookup_helps(op, case.contract):
             return refuse("nothing_to_read", "no job is known and this provider has no lookup")
         draft.work(granted_reads=1)
         draft.due(case.now)

@@ -17,6 +17,10 @@ def read(case: Case) -> Decision:
     """An answered status read on an operation whose job is known."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, Read)
+    if draft.op.accepted_at is not None and case.started_at < draft.op.accepted_at:
+        # Begun before this job was ours: it may speak of the job that a person has replaced. A fresh read is due.
+        draft.note(Cause.READING, "read_of_former_job")
+        return draft.done()
     _observe(draft, evidence)
     apply_facts(draft, evidence.facts, Cause.READING)
     return draft.done()
@@ -53,8 +57,10 @@ def ended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     reading = facts.reading
     changes = {"reading": reading, "remote_state": facts.remote_state, "error_code": facts.error_code or None}
     if op.cancel_requested_at is not None and op.cancel_outcome != CancelOutcome.TOO_LATE:
-        confirmed = reading is Reading.CANCELLED
-        changes["cancel_outcome"] = CancelOutcome.CONFIRMED if confirmed else CancelOutcome.LOST_RACE
+        if reading is Reading.CANCELLED:
+            changes["cancel_outcome"] = CancelOutcome.CONFIRMED
+        elif op.cancel_outcome != CancelOutcome.REFUSED:  # a refused cancel lost no race: the refusal stays shown (E4)
+            changes["cancel_outcome"] = CancelOutcome.LOST_RACE
     if facts.error_message:
         draft.work(error_message=facts.error_message[:500])
     if not facts.has_result and facts.inline is None and reading is not Reading.SUCCEEDED:

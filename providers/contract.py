@@ -13,6 +13,8 @@ from providers.contract_checks import check_origin, check_sections
 from providers.contract_faults import ContractError, Fault, Faults, outline
 from providers.contract_reading import read_section
 from providers.contract_signature import read_schemes
+from providers.coverage import check_coverage
+from providers.handshake_reading import read_handshakes
 from providers.places import compile_place
 from schemas.contract import (
     Auth,
@@ -44,7 +46,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "deadlines": Deadlines,
 }
 _TEXTS: Final = ("name", "title", "origin", "docs", "trace_header")
-_KNOWN: Final = (*_TEXTS, "unconfirmed", "signature", "samples", *SECTIONS)
+_KNOWN: Final = (*_TEXTS, "unconfirmed", "signature", "handshake", "samples", *SECTIONS)
 _NAME = re.compile(r"[a-z0-9][a-z0-9-]{0,63}")
 _TOML_LINE = re.compile(r"\(at line (\d+), column \d+\)")
 
@@ -66,11 +68,14 @@ def load(data: bytes, *, name: str | None = None) -> Contract:
     signature = document.get("signature", [])
     listed = isinstance(signature, list)
     schemes = read_schemes(signature if listed else [signature], faults, listed=listed)
+    handshakes = read_handshakes(document["handshake"], faults) if "handshake" in document else ()
     samples = _samples(document, faults)
     unconfirmed = _unconfirmed(document, faults)
     faults.judge()
     check_origin(texts["origin"], ("origin",), faults)
     check_sections(sections, faults)
+    if isinstance(event := sections.get("event"), EventMap):
+        check_coverage(event, schemes, faults)
     if faults.all():
         raise ContractError(faults.all(), texts["name"])
     return Contract(
@@ -78,6 +83,7 @@ def load(data: bytes, *, name: str | None = None) -> Contract:
         digest=hashlib.sha256(data).hexdigest(),
         unconfirmed=unconfirmed,
         signatures=schemes,
+        handshakes=handshakes,
         samples=samples,
         **sections,
     )

@@ -15,6 +15,7 @@ WITH_JOB: Final = ("remote_job_id", *OURS)
 """Template fields once the job id is known."""
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-fA-F:]+\](?::[0-9]{1,5})?")
+_ANSWERS = re.compile(r"[1-5](?:xx|[0-9]{2})")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _MIN_SUCCESS, _MAX_SUCCESS = 200, 299
 
@@ -43,6 +44,11 @@ def check_origin(origin: str, path: Path, faults: Faults) -> None:
     """Add a fault unless `origin` is empty or scheme, host and port alone."""
     if origin and not _ORIGIN.fullmatch(origin):
         faults.add(path, "must be an origin alone, as in https://api.example.com (no path, no slash at the end)")
+
+
+def says(word: str, status: int) -> bool:
+    """Say whether `word` ("410" or "4xx") means `status`."""
+    return word in {str(status), f"{status // 100}xx"}
 
 
 def _places(table: Mapping[str, str], path: Path, faults: Faults) -> None:
@@ -94,6 +100,12 @@ def _event(event: EventMap, faults: Faults) -> None:
 def _retry(retry: RetryRules, faults: Faults) -> None:
     if not _MIN_SUCCESS <= retry.success_status <= _MAX_SUCCESS:
         faults.add(("retry", "success_status"), "must be 200 to 299: another answer makes the provider deliver again")
+    for key, words in (("success", retry.success), ("stops_on", retry.stops_on)):
+        for word in words:
+            if not _ANSWERS.fullmatch(word):
+                faults.add(("retry", key), f'{word[:20]!r} is no status: write "410" or "4xx"')
+    if not any(says(word, retry.success_status) for word in retry.success):
+        faults.add(("retry", "success_status"), "is not among success: the provider would deliver again")
 
 
 def _auth(auth: Auth, faults: Faults) -> None:

@@ -1,6 +1,7 @@
 """`[signature]`: one scheme's parameters, in the same words as in vector files, checked and made a `SignatureScheme`.
 
-Parameters: id, primitive, alg, key, message, encoding, sig, timestamp, token, keysource, require_headers, body_digest.
+Parameters: id, primitive, alg, key, message, encoding, sig, timestamp, token, require_headers, body_digest; those about keys and
+tokens (keysource, algs, claims, detached, covers) are read in `contract_keys.py`.
 """
 
 import re
@@ -8,11 +9,13 @@ from collections.abc import Container, Mapping, Sequence
 from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
+from providers.contract_keys import JWT_PLACES, read_keys
+from providers.contract_shorthands import expanded
 from providers.verification.encodings import ENCODINGS
 from providers.verification.engine import PRIMITIVES
-from providers.verification.keys import ALGORITHMS, FORMATS, TRANSFORMS
+from providers.verification.keys import TRANSFORMS
 from providers.verification.locations import PARSERS, PLACES
-from providers.verification.messages import compile_message, compile_segments
+from providers.verification.messages import compile_choice, compile_message, compile_segments
 from providers.verification.signatures import DIGESTS
 from providers.verification.times import UNITS
 from providers.verification.tokens import TOKEN_PLACES
@@ -20,11 +23,10 @@ from schemas.contract import SignatureLocation, SignatureScheme, TimestampRule
 
 PARAMETERS: Final = (
     "id", "primitive", "alg", "key", "message", "encoding", "sig", "timestamp", "token", "keysource", "claims", "algs",
-    "require_headers", "body_digest", "detached",
+    "require_headers", "body_digest", "detached", "covers",
 )  # fmt: skip
 """Keys of `[signature]`."""
 
-_LATER: Final = ("claims", "algs", "detached")  # parameters of primitives that this version does not verify
 _SIG_KEYS: Final = ("in", "name", "path", "parser", "prefix", "sep", "sep_re", "key", "ts_key", "trim", "ver_sep", "version", "own")
 _PARSER_NEEDS: Final = {"prefix": ("prefix",), "kv": ("key",), "list": ("version",)}
 _TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future")
@@ -32,12 +34,15 @@ _SIGNED: Final = ("hmac", "hash", "asym")
 _DEFAULT_TOLERANCE: Final = 300
 
 
-def read_schemes(values: Sequence[Any], faults: Faults, *, listed: bool) -> tuple[SignatureScheme, ...]:
-    """Return the schemes of `[signature]` or `[[signature]]` (`listed`); faults are collected, faulty ones left out."""
+def read_schemes(values: Sequence[Any], faults: Faults, *, listed: bool, keys_given: bool = False) -> tuple[SignatureScheme, ...]:
+    """Return the schemes of `[signature]` or `[[signature]]` (`listed`); faults are collected, faulty ones left out.
+
+    `keys_given`: published keys come with the cases of a vector file, so that a key set needs no address.
+    """
     schemes: list[SignatureScheme] = []
     for index, value in enumerate(values):
         path: Path = ("signature", index) if listed else ("signature",)
-        scheme = read_scheme(value, path, faults, index)
+        scheme = read_scheme(value, path, faults, index, keys_given=keys_given)
         if scheme is not None and any(other.id == scheme.id for other in schemes):
             faults.add((*path, "id"), f"{scheme.id!r} is taken: give every scheme its own id")
         elif scheme is not None:
@@ -45,7 +50,7 @@ def read_schemes(values: Sequence[Any], faults: Faults, *, listed: bool) -> tupl
     return tuple(schemes)
 
 
-def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> SignatureScheme | None:
+def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0, *, keys_given: bool = False) -> SignatureScheme | None:
     """Return one scheme, or None with its faults added."""
     before = len(faults.all())
     if not isinstance(value, Mapping):
@@ -60,29 +65,23 @@ def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> Signa
     if not _in(primitive, PRIMITIVES):
         _primitive_fault(primitive, path, faults)
         return None
-    source = value.get("keysource")
-    if isinstance(source, Mapping) and not _in(source.get("kind", "static"), ("static", "secret")):
-        faults.add((*path, "keysource", "kind"), f"{source.get('kind')!r} is not supported by this version; supported is static")
-        return None
-    for name in _LATER:
-        if name in value:
-            faults.add((*path, name), "is not supported by this version")
+    value = expanded(value)
     location = _location(value.get("sig"), (*path, "sig"), faults) if primitive in _SIGNED else None
     timestamp = _timestamp(value.get("timestamp"), (*path, "timestamp"), faults)
-    messages, segments = _messages(value, path, faults)
-    options = _options(value, path, faults, segments)
+    messages, forms = _messages(value, path, faults)
+    options = _options(value, path, faults) | forms | read_keys(value, path, faults, given=keys_given)
     if primitive in _SIGNED:
         _check_words(value, path, faults)
     if primitive in _SIGNED and messages is not None:
-        _check_signed(primitive, path, faults, location=location, timestamp=timestamp, messages=messages, segments=segments)
-    if primitive == "token":
-        _check_token(value.get("token"), (*path, "token"), faults)
+        _check_signed(primitive, path, faults, location=location, timestamp=timestamp, messages=messages, forms=forms)
+    if primitive in {"token", "jwt"}:
+        _check_token(value.get("token"), (*path, "token"), faults, TOKEN_PLACES if primitive == "token" else JWT_PLACES)
     if len(faults.all()) > before:
         return None
     return SignatureScheme(
         id=str(value.get("id") or (primitive if index == 0 else f"{primitive}-{index + 1}")),
         primitive=str(primitive),
-        algorithm=str(value.get("alg", "sha256" if primitive in {"hmac", "hash"} else "")),
+        algorithm=_algorithm(value),
         key=str(value.get("key", "utf8")),
         messages=messages or (),
         encoding=str(value.get("encoding", "hex")),
@@ -92,17 +91,20 @@ def read_scheme(value: Any, path: Path, faults: Faults, index: int = 0) -> Signa
     )
 
 
+def _algorithm(value: Mapping[str, Any]) -> str:
+    # A table chooses by the delivery: it is an option of the scheme.
+    said = value.get("alg", "sha256" if value["primitive"] in {"hmac", "hash"} else "")
+    return said if isinstance(said, str) else ""
+
+
 def _in(value: Any, words: Container[str]) -> bool:
     # Anything may stand behind a key of a file, also what cannot be hashed.
     return isinstance(value, str) and value in words
 
 
 def _primitive_fault(primitive: Any, path: Path, faults: Faults) -> None:
-    supported = ", ".join(PRIMITIVES)
     if primitive is None:
-        faults.add((*path, "primitive"), f"is missing; use one of {supported}")
-    elif _in(primitive, ("jwt", "httpsig")):
-        faults.add((*path, "primitive"), f"{primitive!r} is not supported by this version; supported are {supported}")
+        faults.add((*path, "primitive"), f"is missing; use one of {', '.join(PRIMITIVES)}")
     else:
         faults.word((*path, "primitive"), primitive, PRIMITIVES)
 
@@ -186,25 +188,34 @@ def _seconds(value: Any, path: Path, faults: Faults) -> int | None:
     return value
 
 
-def _messages(value: Mapping[str, Any], path: Path, faults: Faults) -> tuple[tuple[str, ...] | None, tuple[tuple[str, str | None], ...]]:
+def _messages(value: Mapping[str, Any], path: Path, faults: Faults) -> tuple[tuple[str, ...] | None, dict[str, Any]]:
     message = value.get("message")
     try:
+        if isinstance(message, Mapping) and "by" in message:
+            by, of = str(message["by"]), {str(name): _segments(form) for name, form in message["of"].items()}
+            compile_choice(by, of)
+            return (), {"choice": {"by": by, "of": of}}
         if isinstance(message, Mapping):
-            segments = tuple((str(item[0]), str(item[1]) if len(item) > 1 and item[1] else None) for item in message["segments"])
+            segments = _segments(message["segments"])
             compile_segments(list(segments))
-            return (), segments
+            return (), {"segments": segments}
         texts = (message,) if isinstance(message, str) else tuple(message or ())
         for text in texts:
             compile_message(str(text))
-        return tuple(str(text) for text in texts), ()
-    except (ValueError, KeyError, TypeError, IndexError) as error:
-        faults.add((*path, "message"), str(error) if isinstance(error, ValueError) else "must be a template, a list of them, or segments")
-        return None, ()
+        return tuple(str(text) for text in texts), {}
+    except (ValueError, KeyError, TypeError, IndexError, AttributeError) as error:
+        wanted = "must be a template, a list of them, segments, or by and of"
+        faults.add((*path, "message"), str(error) if isinstance(error, ValueError) else wanted)
+        return None, {}
 
 
-def _options(value: Mapping[str, Any], path: Path, faults: Faults, segments: tuple[tuple[str, str | None], ...]) -> dict[str, Any]:
+def _segments(items: Sequence[Any]) -> tuple[tuple[str, str | None], ...]:
+    return tuple((str(item[0]), str(item[1]) if len(item) > 1 and item[1] else None) for item in items)
+
+
+def _options(value: Mapping[str, Any], path: Path, faults: Faults) -> dict[str, Any]:
     options: dict[str, Any] = {}
-    for name in ("token", "keysource", "require_headers", "body_digest"):
+    for name in ("token", "require_headers", "body_digest"):
         if value.get(name) is None:
             continue
         if isinstance(value[name], Mapping):
@@ -219,24 +230,16 @@ def _options(value: Mapping[str, Any], path: Path, faults: Faults, segments: tup
         and _in(digest.get("alg", "sha256"), DIGESTS)
     ):
         faults.add((*path, "body_digest"), 'needs in = "query" or "header", a name, and alg = one of ' + ", ".join(DIGESTS))
-    if segments:
-        options["segments"] = segments
     return options
 
 
 def _check_words(value: Mapping[str, Any], path: Path, faults: Faults) -> None:
-    asymmetric = value["primitive"] == "asym"
-    algorithms: Sequence[str] = tuple(ALGORITHMS if asymmetric else DIGESTS)
-    if not _in(value.get("alg", None if asymmetric else "sha256"), algorithms):
-        faults.word((*path, "alg"), value.get("alg"), algorithms)
+    if value["primitive"] != "asym" and not _in(value.get("alg", "sha256"), DIGESTS):
+        faults.word((*path, "alg"), value.get("alg"), DIGESTS)
     if not _in(value.get("key", "utf8"), TRANSFORMS):
         faults.word((*path, "key"), value.get("key"), TRANSFORMS)
     if not _in(value.get("encoding", "hex"), ENCODINGS):
         faults.word((*path, "encoding"), value.get("encoding"), ENCODINGS)
-    source = value.get("keysource")
-    key_format = source.get("format") if isinstance(source, Mapping) else None
-    if asymmetric and not _in(key_format, FORMATS):
-        faults.word((*path, "keysource", "format"), key_format, FORMATS)
 
 
 def _check_signed(
@@ -247,12 +250,16 @@ def _check_signed(
     location: SignatureLocation | None,
     timestamp: TimestampRule | None,
     messages: tuple[str, ...],
-    segments: tuple[tuple[str, str | None], ...],
+    forms: Mapping[str, Any],
 ) -> None:
-    if not messages and not segments:
+    if not messages and not forms:
         faults.add((*path, "message"), 'is missing; say which bytes are signed, as in "{ts}.{body}"')
         return
-    covered = [compile_message(text).tokens for text in messages] or [compile_segments(list(segments)).tokens]
+    covered = [compile_message(text).tokens for text in messages]
+    if "segments" in forms:
+        covered = [compile_segments(list(forms["segments"])).tokens]
+    if "choice" in forms:
+        covered = [compile_choice(**forms["choice"]).tokens]
     if any(("secret" in tokens) != (primitive == "hash") for tokens in covered):
         faults.add((*path, "message"), "{secret} belongs to every message of the primitive hash, and to no other")
     if timestamp and location and not all(_covers(tokens, timestamp) for tokens in covered):
@@ -270,17 +277,17 @@ def _covers(tokens: frozenset[str], rule: TimestampRule) -> bool:
     return "ts" in tokens or (rule.place == "header" and (listed or f"header:{rule.name}" in tokens))
 
 
-def _check_token(rule: Any, path: Path, faults: Faults) -> None:
+def _check_token(rule: Any, path: Path, faults: Faults, places: Sequence[str]) -> None:
     if not isinstance(rule, Mapping):
         faults.add(path, 'is missing; say where the token is, as in { in = "header", name = "X-Token" }')
         return
-    known = ("in", "name", "path", "scheme", "list", "field")
+    known = ("in", "name", "path", "scheme", "optional_scheme", "list", "field")
     for name in rule:
         if name not in known:
             faults.unknown((*path, name), known)
     place = rule.get("in")
-    if not _in(place, TOKEN_PLACES):
-        faults.word((*path, "in"), place, TOKEN_PLACES)
+    if not _in(place, places):
+        faults.word((*path, "in"), place, places)
         return
     needs = {"header": ("name",), "query": ("name",), "json_each": ("list", "field")}.get(str(place), ())
     if place == "json" and not isinstance(rule.get("path", rule.get("name")), str):

@@ -3,6 +3,7 @@
 The dedup key (MISSION B3, B8): a signed event id gives `id:` + SHA-256 of the id. An id that is outside the signed bytes, missing,
 blank or no text or integer gives `digest:` + SHA-256 of the signed bytes (and the element's number in an array body), so that
 nobody can present one genuine body again under another id (catalogue, section 4), and no two events collapse on a blank one (B029).
+With `body_signed = false` the digest is the body's, and no id counts: a forged body is another hint and displaces no genuine one.
 """
 
 import hashlib
@@ -31,11 +32,12 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
     that cannot be read gives one event with `readable=False`, the problem, and what the headers say. Never raises.
     """
     rules = contract.event
-    signed = verified_signed or request.body
-    headers = _headers(request) if any(place.startswith("header:") for place in _places(rules)) else []
-    query = _query(request.query)
+    # Where the signature does not bind the body, equal signed bytes say nothing about equal events (a second and a type, say).
+    signed = (verified_signed or request.body) if rules.body_signed else (request.body or verified_signed)
+    headers = header_pairs(request) if any(place.startswith("header:") for place in _places(rules)) else []
+    query = query_pairs(request.query)
     try:
-        body = _body(request, needed=_needs_body(rules))
+        body = body_value(request, needed=_needs_body(rules))
         elements = _elements(rules, body) if rules.each else None
     except UnreadableJsonError as error:
         known = _event(rules, headers, query, None, signed=signed, content=request.body, element=0)
@@ -56,11 +58,13 @@ def _places(rules: EventMap) -> tuple[str, ...]:
     return rules.id, rules.type, rules.job_id, rules.client_reference, rules.state, rules.time
 
 
-def _headers(request: InboundRequest) -> _Pairs:
+def header_pairs(request: InboundRequest) -> _Pairs:
+    """Return the header lines as text, names lower-case."""
     return [(name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "replace")) for name, value in request.headers]
 
 
-def _body(request: InboundRequest, *, needed: bool) -> Any:
+def body_value(request: InboundRequest, *, needed: bool) -> Any:
+    """Return the body's JSON value, or a form as an object; None where nothing of it is needed. Raises UnreadableJsonError."""
     if is_form(request.headers):
         try:
             pairs = fields_of(request.body)
@@ -83,7 +87,8 @@ def _form(pairs: list[tuple[bytes, bytes]]) -> dict[str, Any]:
     return form
 
 
-def _query(raw: bytes) -> _Pairs:
+def query_pairs(raw: bytes) -> _Pairs:
+    """Return the decoded parameters of a raw query; none where there are too many."""
     try:
         return [(name.decode("utf-8", "replace"), value.decode("utf-8", "replace")) for name, value in fields_of(raw)]
     except RefusalError:
@@ -108,7 +113,7 @@ def _event(rules: EventMap, headers: _Pairs, query: _Pairs, body: Any, *, signed
 
     found = find(rules.id)
     return Event(
-        dedup_key=_dedup_key(found if rules.id_signed else None, signed),
+        dedup_key=_dedup_key(found if rules.id_signed and rules.body_signed else None, signed),
         content_sha256=hashlib.sha256(content).hexdigest(),
         event_id=as_text(found),
         event_type=as_text(find(rules.type)),

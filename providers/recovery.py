@@ -1,11 +1,11 @@
-"""Recovery of a create whose outcome is unknown: which strategy is safe now, and what lookups and lists say (A6, A7).
+"""Recovery of a create whose outcome is unknown: what lookups and lists say (A6). Which is safe when: `lifecycle/recovery.py`.
 
 Nothing is proven by silence: "not found" needs an answer that could have named the job, walked to its end. An answer that
 is cut, too long or nonsense is a failed read, and never an absence.
 """
 
 from dataclasses import dataclass, field, replace
-from typing import Any, Final, Literal
+from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from providers.answers import find, is_page, job_id_text, read_json, retry_after, sanitise
@@ -15,48 +15,13 @@ from providers.requests import UnbuildableError, call, fields, path_of, with_que
 from schemas.contract import Contract, RecoveryRule
 from schemas.evidence import JobKnown, JobNotFound, JobsConflict, ReadFailed
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
-from schemas.operation import SECOND, Micros, Operation
-from schemas.states import Errand, Mode
+from schemas.operation import Micros, Operation
+from schemas.states import Errand
 
-Strategy = Literal["resend", "lookup", "list"]
 Found = JobKnown | JobNotFound | JobsConflict | ReadFailed
 
-MAX_RESENDS: Final = 3  # then another strategy goes first: a provider may replay a stored server error for ever (B055)
-_MARGIN: Final = 60 * SECOND  # a resend takes time: it must arrive inside the window
 _MAX_CURSOR: Final = 2_048
 _MAX_CONFLICT: Final = 10  # job ids that a conflict names
-
-
-def plan(operation: Operation, contract: Contract, now: Micros) -> Strategy | None:
-    """Return the first strategy of the contract that is safe now; None when a person must decide.
-
-    Resending needs a token, the provider's window with a margin, our own create (not a caller's), and, when a cancel is
-    wanted, the provider's guarantee that it replays and never executes again (E3).
-    """
-    possible = [strategy for strategy in contract.recovery.strategies if _is_safe(strategy, operation, contract, now)]
-    if possible and possible[0] == "resend" and operation.sends > MAX_RESENDS:
-        possible.sort(key=lambda strategy: strategy == "resend")
-    return possible[0] if possible else None
-
-
-def earliest_absence(operation: Operation, contract: Contract) -> Micros:
-    """Return the moment from which a "not found" counts: every sent byte has had the provider's visibility delay."""
-    return (operation.sent_before or operation.created_at) + contract.recovery.visibility_seconds * SECOND
-
-
-def _is_safe(strategy: Strategy, operation: Operation, contract: Contract, now: Micros) -> bool:
-    if strategy == "resend":
-        rule = contract.create
-        if rule is None or rule.token.place == "none" or operation.mode is not Mode.SEND:
-            return False
-        if operation.cancel_requested_at is not None and not contract.recovery.replay_guaranteed:
-            return False
-        window = rule.token.window_seconds * SECOND
-        started = operation.created_at if operation.first_sent_at is None else operation.first_sent_at
-        return now < started + window - min(_MARGIN, window // 10)
-    if strategy == "list" and not contract.recovery.match:
-        return False
-    return bool(_needle(operation, contract.recovery)) and _first_path(operation, contract) is not None
 
 
 def _needle(operation: Operation, rule: RecoveryRule) -> str:
@@ -65,13 +30,6 @@ def _needle(operation: Operation, rule: RecoveryRule) -> str:
         return render(rule.equals, fields(operation), in_path=False)
     except TemplateError:
         return ""
-
-
-def _first_path(operation: Operation, contract: Contract) -> str | None:
-    try:
-        return path_of(contract.recovery.path, fields(operation))
-    except UnbuildableError:
-        return None
 
 
 def first_page(operation: Operation, contract: Contract, *, credential: str | None, now: Micros) -> HttpRequest:

@@ -1,19 +1,22 @@
 """Vector files: published and derived deliveries with their right verdicts, run through the engine (`gateway verify --vectors`).
 
 The format is the one of the interface page: `schemes`, and `cases` of {name, method, url, headers, body_base64, now, expect,
-secret | secrets | public_key, params?, scheme?, strict_expect?}. The stricter expectation counts where there is one.
+secret | secrets | public_key | jwks | certs | keys, params?, scheme?, strict_expect?}. The stricter expectation counts where
+there is one. What a deployment would have fetched comes with the case: `jwks` stands for whatever key set the scheme asks for,
+`certs` are certificates by address, `keys` are keys by id.
 """
 
 import base64
 import binascii
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from providers.contract_faults import ContractError, Faults
 from providers.contract_signature import read_schemes
-from providers.verification import verify
+from providers.verification import KeyStore, NamedKey, key_urls, verify
 from schemas.contract import SignatureScheme
-from schemas.delivery import InboundRequest, Refused, Secret, Verified
+from schemas.delivery import InboundRequest, Refused, Secret, Verdict, Verified
 from schemas.operation import SECOND
 
 CaseResult = tuple[str, bool, str]
@@ -24,7 +27,7 @@ def schemes_of(vector: Mapping[str, Any]) -> tuple[SignatureScheme, ...]:
     """Return the schemes that a vector file brings along. Raises ContractError when one is wrong or not supported."""
     faults = Faults()
     values = vector.get("schemes")
-    schemes = read_schemes(values if isinstance(values, list) else [values], faults, listed=True)
+    schemes = read_schemes(values if isinstance(values, list) else [values], faults, listed=True, keys_given=True)
     if faults.all():
         raise ContractError(faults.all(), str(vector.get("provider", "")))
     return schemes
@@ -33,8 +36,8 @@ def schemes_of(vector: Mapping[str, Any]) -> tuple[SignatureScheme, ...]:
 def run(vector: Mapping[str, Any], schemes: Sequence[SignatureScheme] | None = None) -> list[CaseResult]:
     """Run every case of a vector file, with the file's own schemes unless others are given. Raises ContractError as `schemes_of`."""
     used = schemes_of(vector) if schemes is None else tuple(schemes)
-    cases = vector.get("cases")
-    return [_run_case(case, used) for case in (cases if isinstance(cases, list) else [])]
+    cases, constants = vector.get("cases"), constants_of(vector)
+    return [_run_case(case, used, constants) for case in (cases if isinstance(cases, list) else [])]
 
 
 def request_of(case: Mapping[str, Any]) -> InboundRequest:
@@ -59,15 +62,50 @@ def secrets_of(case: Mapping[str, Any]) -> tuple[Secret, ...]:
     return tuple(Secret(id=f"secret-{number}", value=str(value).encode()) for number, value in enumerate(listed, start=1))
 
 
-def _run_case(case: Mapping[str, Any], schemes: Sequence[SignatureScheme]) -> CaseResult:
-    name = str(case.get("name", ""))
-    wanted = case.get("strict_expect", case.get("expect"))
+def keys_of(case: Mapping[str, Any], schemes: Sequence[SignatureScheme]) -> KeyStore:
+    """Return the keys that the case brings along for these schemes. Raises KeyError, TypeError, ValueError for an unreadable one."""
+    documents = {str(url): str(text).encode() for url, text in (case.get("certs") or {}).items()}
+    if "jwks" in case:
+        published = json.dumps(case["jwks"]).encode()
+        documents |= {url: published for scheme in schemes for url in key_urls(scheme)}
+    named = {str(kid): _named(entry) for kid, entry in (case.get("keys") or {}).items()}
+    return KeyStore(documents, named)
+
+
+def constants_of(vector: Mapping[str, Any]) -> dict[str, str]:
+    """Return the account's constants that stand in the file's own schemes: single texts of `claims`, by the claim's name.
+
+    A contract that names them `{param:aud}` is so run with the account of the file.
+    """
+    found: dict[str, str] = {}
+    schemes = vector.get("schemes")
+    for scheme in schemes if isinstance(schemes, list) else []:
+        claims = scheme.get("claims") if isinstance(scheme, Mapping) else None
+        if not isinstance(claims, Mapping):
+            continue
+        equals = claims.get("equals")
+        said = {name: claims.get(name) for name in ("iss", "aud", "sub")} | (dict(equals) if isinstance(equals, Mapping) else {})
+        for name, value in said.items():
+            only = value[0] if isinstance(value, list) and len(value) == 1 else value
+            if isinstance(only, str):
+                found[str(name)] = only
+    return found
+
+
+def judge(case: Mapping[str, Any], schemes: Sequence[SignatureScheme], constants: Mapping[str, str] | None = None) -> Verdict:
+    """Return the engine's verdict of a case or sample. Raises KeyError, TypeError, ValueError, AttributeError for an unreadable one."""
     chosen = [scheme for scheme in schemes if scheme.id == case["scheme"]] if "scheme" in case else list(schemes)
     # A contract may name its schemes otherwise than the file: then all of them are tried, as in production.
     chosen = chosen or list(schemes)
+    params = {**(constants or {}), **{str(key): str(value) for key, value in (case.get("params") or {}).items()}}
+    return verify(request_of(case), chosen, secrets_of(case), int(case["now"] * SECOND), params, keys=keys_of(case, chosen))
+
+
+def _run_case(case: Mapping[str, Any], schemes: Sequence[SignatureScheme], constants: Mapping[str, str]) -> CaseResult:
+    name = str(case.get("name", ""))
+    wanted = case.get("strict_expect", case.get("expect"))
     try:
-        params = {str(key): str(value) for key, value in (case.get("params") or {}).items()}
-        verdict = verify(request_of(case), chosen, secrets_of(case), int(case["now"] * SECOND), params)
+        verdict = judge(case, schemes, constants)
     except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
         return name, False, f"the case cannot be read: {type(error).__name__} {error}"
     match verdict:
@@ -75,6 +113,13 @@ def _run_case(case: Mapping[str, Any], schemes: Sequence[SignatureScheme]) -> Ca
             return name, wanted == "valid", f"accepted by {verdict.scheme_id} with {verdict.secret_id or 'no secret'}"
         case Refused():
             return name, wanted == "invalid", f"refused: {verdict.reason} ({verdict.detail})"
+
+
+def _named(entry: Mapping[str, Any]) -> NamedKey:
+    algorithm, text = str(entry["alg"]), str(entry["key"])
+    # A MAC's key is bytes, written as base64; a public key is PEM.
+    value = base64.b64decode(text, validate=True) if algorithm.startswith("hmac-") else text.encode()
+    return NamedKey(algorithm=algorithm, value=value)
 
 
 def _header_lines(headers: Mapping[str, Any]) -> Iterator[tuple[bytes, bytes]]:

@@ -30,13 +30,13 @@ from schemas.evidence import (
     CreateAmbiguous,
     Evidence,
     JobKnown,
+    JobsConflict,
     Lapsed,
     NotSent,
     Read,
     ReadFailed,
 )
 from schemas.http import AnsweredOutcome, Outcome
-from schemas.operation import Operation
 from schemas.states import ACTING, Errand
 from schemas.world import World
 
@@ -121,7 +121,7 @@ class Performer:
             return Lapsed()
         if operation.origin.rstrip("/") != desk.account.origin:
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
-            return _unknown(desk, "origin_changed")
+            return _origin_changed(desk)
         if acts(errand, desk.contract) and claimed.attempt_id is None:
             raise RuntimeError("an acting errand without an open attempt")  # A1: never a byte without one
         try:
@@ -188,7 +188,7 @@ async def _read(desk: Desk) -> Evidence:
 
 async def _recover(desk: Desk) -> Evidence:
     operation, contract, secret = desk.operation, desk.contract, desk.secret()
-    match _lookup(operation, desk):
+    match _lookup(desk):
         case "lookup":
             request = recovery.first_page(operation, contract, credential=secret, now=desk.world.now())
             return recovery.interpret_lookup(await desk.call(request), operation, contract, desk.world.now())
@@ -203,12 +203,17 @@ async def _recover(desk: Desk) -> Evidence:
             return ReadFailed(layer="protocol", error="no_recovery")
 
 
-def _lookup(operation: Operation, desk: Desk) -> str | None:
+def _lookup(desk: Desk) -> str | None:
     """Return the strategy of a recover errand. Resending is a create errand, never this one."""
-    planned = recovery.plan(operation, desk.contract, desk.world.now())
-    if planned in {"lookup", "list"}:
-        return planned
     return next((strategy for strategy in desk.contract.recovery.strategies if strategy != "resend"), None)
+
+
+def _origin_changed(desk: Desk) -> Evidence:
+    """Return the contradiction for a job that is known; what was not created yet waits for its deadline unsent."""
+    if desk.errand in {Errand.CREATE, Errand.RECOVER}:
+        return _unknown(desk, "origin_changed")
+    home = f"pinned to {desk.operation.origin}, configured is {desk.account.origin}"
+    return JobsConflict(code="origin_changed", message=home)
 
 
 def _unknown(desk: Desk, error: str) -> Evidence:

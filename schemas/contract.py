@@ -55,6 +55,7 @@ class EventMap:
 
     id: str = ""
     id_signed: bool = True  # is the id inside the signed bytes? else it is a hint and the digest is the dedup key
+    body_signed: bool = True  # False: the signature does not bind the body; a delivery is a budgeted read, the body's digest the key
     type: str = ""
     job_id: str = ""
     client_reference: str = ""
@@ -71,6 +72,43 @@ class RetryRules:
     horizon_seconds: int = 259_200  # how long it repeats a delivery
     success_status: int = 200
     success_body: str | None = None  # None: our JSON answer
+    success: tuple[str, ...] = ("2xx",)  # every answer that the provider counts as delivered: "200" or "2xx"
+    stops_on: tuple[str, ...] = ()  # answers after which it gives up for good: never sent for a fault of ours
+    deadline_seconds: float = 30.0  # a later answer counts as a failure
+
+
+HandshakeKind = Literal[
+    "query_echo", "json_echo", "header_echo", "challenge_hmac", "header_json", "typed_ping", "fetch_url", "options", "probe",
+    "secret_capture", "head_ok", "fixed_reply",
+]  # fmt: skip
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Handshake:
+    """One request by which a provider makes sure of us before or between deliveries (catalogue, Handshake primitives)."""
+
+    kind: HandshakeKind
+    when: Literal["before", "after"] = "after"  # relative to the signature; "after": an unsigned one is refused (B154)
+    method: str = ""  # empty: the kind's own
+    match: Mapping[str, str] = field(default_factory=dict)  # place -> exact value ("*": any); all must hold
+    challenge: str = ""  # place of what is echoed, hashed, fetched or captured
+    min_length: int = 1
+    max_length: int = 512
+    also: str = ""  # characters of a challenge besides letters, digits and . _ ~ : + / = -
+    verify: str = ""  # place of a word that must equal the account's constant `verify_param`
+    verify_param: str = "verify_token"
+    header: str = ""  # header of the answer that carries the challenge
+    text: str = "{challenge}"  # text/plain answer: {challenge}, {hmac}, {param:NAME}
+    json: Mapping[str, str] = field(default_factory=dict)  # instead: an object of such templates
+    body: str | None = None  # instead: a fixed text
+    media_type: Literal["text/plain", "application/json"] = "text/plain"  # of `body`
+    status: int = 200
+    alg: str = "sha256"  # of {hmac}
+    key: str = "utf8"
+    encoding: str = "hex"
+    host_re: str = ""  # fetch_url: the whole host must match; https only
+    query: Mapping[str, str] = field(default_factory=dict)  # fetch_url: parameters that the URL must have
+    allow: tuple[str, ...] = ()  # options: origins that may ask
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -226,6 +264,7 @@ class Contract:
     signatures: tuple[SignatureScheme, ...] = ()
     event: EventMap = field(default_factory=EventMap)
     retry: RetryRules = field(default_factory=RetryRules)
+    handshakes: tuple[Handshake, ...] = ()
     auth: Auth = field(default_factory=Auth)
     trace_header: str = ""
     create: CreateRule | None = None

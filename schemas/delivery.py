@@ -41,6 +41,17 @@ class Reason(StrEnum):
     MISSING_FIELD = "missing_field"
     MALFORMED_BODY = "malformed_body"
     UNSUPPORTED = "unsupported"
+    KEY_UNAVAILABLE = "key_unavailable"  # a published key that we have not fetched yet: ask again later (`Refused.wanted`)
+    KEY_REFUSED = "key_refused"  # expired, of another kind, or from an address that the contract does not allow
+    WRONG_CLAIM = "wrong_claim"  # the token is genuine and meant for another receiver, sender or address
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WantedKey:
+    """A published key that is not at hand. Both texts are bounded; `url` is the contract's or has passed its rules."""
+
+    url: str  # of the key set or certificate; empty: a key that only an operator can give
+    kid: str = ""  # as the sender named it; empty: any key of the set
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,9 +74,25 @@ class Refused:
     secret_id: str = ""
     scheme_id: str = ""
     signed: bytes = field(default=b"", repr=False)
+    wanted: WantedKey | None = None  # with KEY_UNAVAILABLE: what to fetch before the provider repeats the delivery
 
 
 Verdict = Verified | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HandshakeAnswer:
+    """What a handshake is answered with. Audited, and never an event."""
+
+    kind: str
+    status: int
+    headers: tuple[tuple[str, str], ...] = ()
+    body: bytes = field(default=b"", repr=False)  # text/plain or JSON, never markup
+    accepted: bool = True  # False: a handshake by its form, refused for `reason`
+    reason: str = ""
+    fetch_url: str = field(default="", repr=False)  # to be fetched once by the reconciler; it carries the provider's token
+    capture: bytes = field(default=b"", repr=False)  # a secret that was handed over: to be sealed, shown by its id only
+    answered_at: Micros = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

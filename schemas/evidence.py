@@ -139,6 +139,7 @@ class CreateAmbiguous:
     error: str
     message: str = ""
     retry_after: Micros | None = None
+    sent_before: Micros | None = None  # as in AttemptLost: a broken connection says nothing about when it executes (set by the ledger)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,11 +243,12 @@ class JobNotFound:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class JobsConflict:
-    """The provider names more than one job for one token, or a job that belongs to somebody else (A8)."""
+    """A contradiction: more than one job for one token, somebody else's job, or a pinned origin that has changed (A8)."""
 
     kind: ClassVar[Kind] = Kind.JOBS_CONFLICT
-    remote_job_ids: tuple[str, ...]
+    remote_job_ids: tuple[str, ...] = ()
     message: str = ""
+    code: str = "jobs_conflict"  # or "origin_changed"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -7,9 +7,13 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final, Protocol
 
-from providers.verification.facts import Facts, RefusalError
-from providers.verification.keys import MIN_WHSEC_BYTES, KeyMaterialError, public_key, symmetric_key
+from providers.verification.facts import DEPTH, Facts, RefusalError
+from providers.verification.httpsig import prepare_httpsig
+from providers.verification.jwt import prepare_jwt
+from providers.verification.keys import MIN_WHSEC_BYTES, KeyMaterialError, symmetric_key
+from providers.verification.keystore import NO_KEYS, KeyStore
 from providers.verification.signatures import prepare_asym, prepare_hash, prepare_hmac
+from providers.verification.sources import FETCHED
 from providers.verification.tokens import prepare_refetch, prepare_token
 from schemas.contract import SignatureScheme
 from schemas.delivery import InboundRequest, Reason, Refused, Secret, Verdict, Verified
@@ -24,15 +28,20 @@ class Checker(Protocol):
         ...
 
 
+def fetched(scheme: SignatureScheme) -> bool:
+    """Say whether the keys of a scheme are published ones, which come with each verification."""
+    return (scheme.options.get("keysource") or {}).get("kind") in FETCHED
+
+
 Prepare = Callable[[SignatureScheme, Sequence[Secret]], Checker]
 
 
 @dataclass(frozen=True, slots=True)
 class Primitive:
-    """A row of the table: how a scheme of this kind is prepared, and whether it needs a secret at all."""
+    """A row of the table: how a scheme of this kind is prepared, and which of them needs no secret."""
 
     prepare: Prepare
-    needs_secret: bool = True
+    keyless: Callable[[SignatureScheme], bool] = fetched
 
 
 PRIMITIVES: Final[Mapping[str, Primitive]] = {
@@ -40,29 +49,11 @@ PRIMITIVES: Final[Mapping[str, Primitive]] = {
     "hash": Primitive(prepare_hash),
     "asym": Primitive(prepare_asym),
     "token": Primitive(prepare_token),
-    "refetch": Primitive(prepare_refetch, needs_secret=False),
+    "jwt": Primitive(prepare_jwt),
+    "httpsig": Primitive(prepare_httpsig, lambda scheme: fetched(scheme) or "keysource" not in scheme.options),
+    "refetch": Primitive(prepare_refetch, lambda _: True),
 }
 """What this version verifies. The loader refuses a contract with another primitive."""
-
-# Of several schemes' refusals the one that says most is reported: how far the delivery came.
-_DEPTH: Final = {
-    reason: depth
-    for depth, reason in enumerate(
-        (
-            Reason.NO_SECRET,
-            Reason.UNSUPPORTED,
-            Reason.MISSING_SIGNATURE,
-            Reason.MISSING_FIELD,
-            Reason.MALFORMED_BODY,
-            Reason.MALFORMED_SIGNATURE,
-            Reason.MISSING_TIMESTAMP,
-            Reason.MALFORMED_TIMESTAMP,
-            Reason.WRONG_SIGNATURE,
-            Reason.TOO_OLD,
-            Reason.IN_FUTURE,
-        )
-    )
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,9 +63,12 @@ class Verifier:
     checkers: tuple[tuple[str, Checker | None], ...]  # scheme id; None: no usable secret for this scheme
     params: Mapping[str, str]
 
-    def verify(self, request: InboundRequest, now: Micros) -> Verdict:
-        """Judge a request. Pure and total: whatever the bytes are, it is Verified or Refused with a reason."""
-        facts = Facts(request, self.params)
+    def verify(self, request: InboundRequest, now: Micros, keys: KeyStore = NO_KEYS) -> Verdict:
+        """Judge a request. Pure and total: whatever the bytes are, it is Verified or Refused with a reason.
+
+        `keys` are what has been fetched; what is missing from it is named in the refusal (`wanted`).
+        """
+        facts = Facts(request, self.params, keys)
         worst: Refused | None = None
         for scheme_id, checker in self.checkers:
             verdict = _checked(scheme_id, checker, facts, now)
@@ -82,7 +76,7 @@ class Verifier:
                 case Verified():
                     return verdict
                 case Refused():
-                    if worst is None or _DEPTH[verdict.reason] > _DEPTH[worst.reason]:
+                    if worst is None or DEPTH[verdict.reason] > DEPTH[worst.reason]:
                         worst = verdict
         return worst or Refused(reason=Reason.NO_SECRET, detail="the contract names no signature scheme")
 
@@ -101,9 +95,11 @@ def verify(
     secrets: Sequence[Secret],
     now: Micros,
     params: Mapping[str, str] | None = None,
+    *,
+    keys: KeyStore = NO_KEYS,
 ) -> Verdict:
     """Judge one request; `prepare` once and use the Verifier where there are many."""
-    return prepare(schemes, secrets, params).verify(request, now)
+    return prepare(schemes, secrets, params).verify(request, now, keys)
 
 
 def check_secret(scheme: SignatureScheme, value: bytes) -> str | None:
@@ -111,17 +107,15 @@ def check_secret(scheme: SignatureScheme, value: bytes) -> str | None:
 
     Surrounding white space is allowed (it is stripped). Text secrets need one character: providers let people choose them.
     """
+    if PRIMITIVES[scheme.primitive].keyless(scheme) and scheme.primitive != "refetch":
+        return "is not used: the keys of this scheme are published by the provider"
     try:
-        match scheme.primitive:
-            case "asym":
-                public_key(value, str(scheme.options["keysource"]["format"]), scheme.algorithm)
-            case "token" | "refetch":
-                symmetric_key(value, "utf8")
-            case _:
-                key = symmetric_key(value, scheme.key)
-                decoded = scheme.key == "whsec" or (scheme.key == "whsec_or_utf8" and value.strip().startswith(b"whsec_"))
-                if decoded and len(key) < MIN_WHSEC_BYTES:
-                    return f"is too short: a whsec_ secret has at least {MIN_WHSEC_BYTES} bytes; copy it again, whole"
+        if scheme.primitive == "refetch":
+            symmetric_key(value, "utf8")
+        PRIMITIVES[scheme.primitive].prepare(scheme, [Secret(id="", value=value)])
+        decoded = scheme.key == "whsec" or (scheme.key == "whsec_or_utf8" and value.strip().startswith(b"whsec_"))
+        if decoded and len(symmetric_key(value, scheme.key)) < MIN_WHSEC_BYTES:
+            return f"is too short: a whsec_ secret has at least {MIN_WHSEC_BYTES} bytes; copy it again, whole"
     except KeyMaterialError as error:
         return str(error)
     return None
@@ -130,7 +124,7 @@ def check_secret(scheme: SignatureScheme, value: bytes) -> str | None:
 def _prepared(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Checker | None:
     primitive = PRIMITIVES[scheme.primitive]
     usable = [secret for secret in secrets if _is_key(scheme, secret)]
-    if primitive.needs_secret and not usable:
+    if not primitive.keyless(scheme) and not usable:
         return None
     return primitive.prepare(scheme, usable)
 
@@ -149,4 +143,4 @@ def _checked(scheme_id: str, checker: Checker | None, facts: Facts, now: Micros)
     try:
         return checker.check(facts, now)
     except RefusalError as refusal:
-        return Refused(reason=refusal.reason, detail=refusal.detail, scheme_id=scheme_id)
+        return Refused(reason=refusal.reason, detail=refusal.detail, scheme_id=scheme_id, wanted=refusal.wanted)

@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
-from schemas.delivery import InboundRequest, Reason
+from providers.verification.keystore import NO_KEYS, KeyStore
+from schemas.delivery import InboundRequest, Reason, WantedKey
 from schemas.jsontext import UnreadableJsonError, parse
 
 MAX_FIELDS: Final = 1_000  # form fields or parameters; real deliveries have tens
@@ -15,13 +16,39 @@ _UNSET: Final = object()
 _FORM: Final = b"application/x-www-form-urlencoded"
 
 
+# Of several refusals the one that says most is reported: how far the delivery came. A key that can still be fetched comes late:
+# the same delivery may be accepted then.
+DEPTH: Final = {
+    reason: depth
+    for depth, reason in enumerate(
+        (
+            Reason.NO_SECRET,
+            Reason.UNSUPPORTED,
+            Reason.MISSING_SIGNATURE,
+            Reason.MISSING_FIELD,
+            Reason.MALFORMED_BODY,
+            Reason.MALFORMED_SIGNATURE,
+            Reason.MISSING_TIMESTAMP,
+            Reason.MALFORMED_TIMESTAMP,
+            Reason.WRONG_SIGNATURE,
+            Reason.KEY_REFUSED,
+            Reason.WRONG_CLAIM,
+            Reason.KEY_UNAVAILABLE,
+            Reason.TOO_OLD,
+            Reason.IN_FUTURE,
+        )
+    )
+}
+
+
 class RefusalError(Exception):
     """Control flow inside this room only: the engine turns it into a `Refused` verdict."""
 
-    def __init__(self, reason: Reason, detail: str) -> None:
+    def __init__(self, reason: Reason, detail: str, wanted: WantedKey | None = None) -> None:
         super().__init__(detail)
         self.reason = reason
         self.detail = detail
+        self.wanted = wanted
 
 
 def fields_of(raw: bytes) -> list[tuple[bytes, bytes]]:
@@ -49,11 +76,12 @@ def is_form(headers: tuple[tuple[bytes, bytes], ...]) -> bool:
 class Facts:
     """One request and the contract's constants. Values are computed once and only when a scheme asks for them."""
 
-    __slots__ = ("_form", "_json", "_query", "params", "request")
+    __slots__ = ("_form", "_json", "_query", "keys", "params", "request")
 
-    def __init__(self, request: InboundRequest, params: Mapping[str, str]) -> None:
+    def __init__(self, request: InboundRequest, params: Mapping[str, str], keys: KeyStore = NO_KEYS) -> None:
         self.request = request
         self.params = params
+        self.keys = keys
         self._form: Any = _UNSET
         self._json: Any = _UNSET
         self._query: Any = _UNSET

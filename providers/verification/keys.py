@@ -11,21 +11,22 @@ from collections.abc import Callable, Mapping
 from typing import Final
 
 from cryptography.exceptions import UnsupportedAlgorithm
-from cryptography.hazmat.primitives.asymmetric.ec import SECP256R1, EllipticCurvePublicKey
+from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePublicKey
 from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PublicKey
 from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey
 from cryptography.hazmat.primitives.serialization import load_der_public_key, load_pem_public_key
 
+from providers.verification.algorithms import PublicKey, fits
 from providers.verification.encodings import base64_padded, base64_unpadded, hex_any
 
-PublicKey = Ed25519PublicKey | EllipticCurvePublicKey | RSAPublicKey
-
 MIN_WHSEC_BYTES: Final = 16  # Standard Webhooks says 24 to 64; below 16 it is a truncated paste
-_MIN_RSA_BITS: Final = 1_024  # providers' old keys exist; below this anybody can sign
+MIN_RSA_BITS: Final = 1_024  # providers' old keys exist; below this anybody can sign
+MAX_RSA_BITS: Final = 8_192  # a longer modulus only costs time
 _ED25519_BYTES: Final = 32
 _WHSEC: Final = b"whsec_"
 # A word and an underscore in front of base64, or a version tag: what was pasted is another kind of key.
 _OTHER_PREFIX = re.compile(rb"[A-Za-z0-9]+[_,]")
+_PUBLISHED = re.compile(rb"-----BEGIN (?:[A-Z ]*PUBLIC KEY|CERTIFICATE)-----")
 
 
 class KeyMaterialError(ValueError):
@@ -67,6 +68,13 @@ def _nfkd(value: bytes) -> bytes:
     return unicodedata.normalize("NFKD", _text(value)).encode()
 
 
+def _base64(value: bytes) -> bytes:
+    key = base64_unpadded(value)
+    if not key:
+        raise KeyMaterialError("is not base64 (alphabet A-Z a-z 0-9 + /): copy it again, whole")
+    return key
+
+
 def _latin1(value: bytes) -> bytes:
     try:
         return _text(value).encode("latin-1")
@@ -86,6 +94,7 @@ TRANSFORMS: Final[Mapping[str, Callable[[bytes], bytes]]] = {
     "whsec": _whsec,
     "whsec_or_utf8": _whsec_or_utf8,
     "hex": _hex,
+    "base64": _base64,
     "sha1_utf8": _sha1,
     "nfkd": _nfkd,
     "latin1": _latin1,
@@ -98,6 +107,9 @@ def symmetric_key(value: bytes, transform: str) -> bytes:
     stripped = value.strip()
     if not stripped:
         raise KeyMaterialError("is empty")
+    if _PUBLISHED.match(stripped):
+        # As a shared secret it would be one that everybody knows (B015).
+        raise KeyMaterialError("is a public key or certificate: this scheme needs the secret that only the provider and you have")
     return TRANSFORMS[transform](stripped)
 
 
@@ -117,21 +129,27 @@ def _spki(value: bytes) -> PublicKey:
     data = base64_padded(b"".join(value.split()))
     if data is None:
         raise KeyMaterialError("is not base64")
-    return _loaded(load_der_public_key, data)
+    return loaded(load_der_public_key, data)
 
 
 def _pem(value: bytes) -> PublicKey:
-    return _loaded(load_pem_public_key, value)
+    return loaded(load_pem_public_key, value)
 
 
-def _loaded(load: Callable[[bytes], object], data: bytes) -> PublicKey:
+def loaded(load: Callable[[bytes], object], data: bytes) -> PublicKey:
+    """Return what `load` reads, where it is a public key of a known kind and size. Raises KeyMaterialError."""
     try:
         key = load(data)
     except (ValueError, TypeError, UnsupportedAlgorithm) as error:
         raise KeyMaterialError("is no public key") from error
+    return usable(key)
+
+
+def usable(key: object) -> PublicKey:
+    """Return the key where it is of a known kind and size. Raises KeyMaterialError."""
     match key:
-        case RSAPublicKey() if key.key_size < _MIN_RSA_BITS:
-            raise KeyMaterialError(f"is an RSA key under {_MIN_RSA_BITS} bits")
+        case RSAPublicKey() if not MIN_RSA_BITS <= key.key_size <= MAX_RSA_BITS:
+            raise KeyMaterialError(f"is an RSA key outside {MIN_RSA_BITS} to {MAX_RSA_BITS} bits")
         case Ed25519PublicKey() | EllipticCurvePublicKey() | RSAPublicKey():
             return key
         case _:
@@ -147,23 +165,19 @@ FORMATS: Final[Mapping[str, Callable[[bytes], PublicKey]]] = {
 }
 """Public key format of a contract (`keysource.format`) -> reader."""
 
-ALGORITHMS: Final[Mapping[str, type]] = {
-    "ed25519": Ed25519PublicKey,
-    "ecdsa-sha256": EllipticCurvePublicKey,
-    "rsa-sha256": RSAPublicKey,
-    "rsa-sha1": RSAPublicKey,
-}
-"""Signature algorithm of a contract -> the only kind of key it takes: the key decides, never the sender (B015)."""
+
+def public_key_of(value: bytes, key_format: str) -> PublicKey:
+    """Return the public key of a configured value, of whatever kind it is. Raises KeyMaterialError."""
+    stripped = value.strip()
+    if not stripped:
+        raise KeyMaterialError("is empty")
+    return FORMATS[key_format](stripped)
 
 
 def public_key(value: bytes, key_format: str, algorithm: str) -> PublicKey:
     """Return the public key of a configured value. Raises KeyMaterialError where it is not one for `algorithm`."""
-    stripped = value.strip()
-    if not stripped:
-        raise KeyMaterialError("is empty")
-    key = FORMATS[key_format](stripped)
-    if not isinstance(key, ALGORITHMS[algorithm]):
-        raise KeyMaterialError(f"is no {algorithm} key")
-    if isinstance(key, EllipticCurvePublicKey) and not isinstance(key.curve, SECP256R1):
-        raise KeyMaterialError("is not on the curve P-256")
+    key = public_key_of(value, key_format)
+    if not fits(key, algorithm):
+        kind = "is not on the curve P-256" if isinstance(key, EllipticCurvePublicKey) and "ecdsa" in algorithm else f"is no {algorithm} key"
+        raise KeyMaterialError(kind)
     return key

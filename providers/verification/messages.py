@@ -10,7 +10,7 @@ import hashlib
 import json
 import re
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Final
 from urllib.parse import quote_plus, urlsplit
@@ -62,12 +62,28 @@ class Message:
 class Segments:
     """Templates that are dropped when a value is absent (Mercado Pago), joined."""
 
-    pieces: tuple[tuple[Message, Callable[[Inputs], bytes] | None], ...]
+    pieces: tuple[tuple[Message, Callable[[Inputs], bytes | bool] | None], ...]
     tokens: frozenset[str]
 
     def render(self, inputs: Inputs, secret: bytes = b"") -> bytes:
         """Return the joined bytes of the segments whose condition has a value."""
         return b"".join([message.render(inputs, secret) for message, present in self.pieces if present is None or present(inputs)])
+
+
+@dataclass(frozen=True, slots=True)
+class Choice:
+    """Messages of which a value of the request selects one (SNS: by `Type`). `tokens` are what all of them cover."""
+
+    by: Callable[[Inputs], bytes]
+    of: Mapping[bytes, Message | Segments]
+    tokens: frozenset[str]
+
+    def render(self, inputs: Inputs, secret: bytes = b"") -> bytes:
+        """Return the bytes of the selected message. Raises RefusalError for a value that the contract does not name."""
+        selected = self.of.get(self.by(inputs))
+        if selected is None:
+            raise RefusalError(Reason.MISSING_FIELD, "the contract has no signed form for a delivery of this kind")
+        return selected.render(inputs, secret)
 
 
 def compile_message(template: str) -> Message:
@@ -85,13 +101,32 @@ def compile_message(template: str) -> Message:
     return Message(tuple(parts), frozenset(tokens))
 
 
-def compile_segments(segments: list[tuple[str, str | None]]) -> Segments:
+def compile_segments(segments: Sequence[tuple[str, str | None]]) -> Segments:
     """Return compiled segments: (template, `kind:name` that must have a value, or None)."""
-    pieces: list[tuple[Message, Callable[[Inputs], bytes] | None]] = []
-    for template, condition in segments:
-        kind, _, name = (condition or "").partition(":")
-        pieces.append((compile_message(template), _part(kind, name, optional=True, lower=False) if condition else None))
+    pieces = [(compile_message(template), _condition(condition) if condition else None) for template, condition in segments]
     return Segments(tuple(pieces), frozenset().union(*(message.tokens for message, _ in pieces)))
+
+
+def compile_choice(by: str, of: Mapping[str, Sequence[tuple[str, str | None]]]) -> Choice:
+    """Return a compiled choice: `kind:name` of the value that selects, and the segments for each value. Raises ValueError."""
+    kind, _, name = by.partition(":")
+    forms = {value.encode(): compile_segments(segments) for value, segments in of.items()}
+    if not forms:
+        raise ValueError("names no form")
+    covered = frozenset.intersection(*(form.tokens for form in forms.values()))
+    if by not in covered:
+        raise ValueError(f"selects by {by}, which is not among the signed bytes of every form")
+    return Choice(_part(kind, name, optional=False, lower=False), forms, covered)
+
+
+def _condition(text: str) -> Callable[[Inputs], bytes | bool]:
+    kind, _, name = text.partition(":")
+    part = _part(kind, name, optional=True, lower=False)
+    if kind == "json":
+        # A field of a document is there or not: an empty text is signed like any other, and cannot be slipped in.
+        path = tuple(name.split("."))
+        return lambda inputs: inputs.facts.json_at(path) is not None
+    return part
 
 
 def _literal(parts: list[_Part | None], text: str) -> None:

@@ -1,7 +1,7 @@
 """Shared tokens and unsigned hints: `token` and `refetch`. Neither covers a byte of the body (catalogue, section 4)."""
 
 import hmac
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -28,7 +28,7 @@ class TokenChecker:
     def check(self, facts: Facts, now: Micros) -> Verdict:
         """Return the verdict: every presented token must equal one and the same configured value."""
         del now  # a token has no time
-        tokens = _presented(self.scheme.options["token"], facts)
+        tokens = presented(self.scheme.options["token"], facts)
         if not tokens or not all(tokens):
             raise RefusalError(Reason.MISSING_SIGNATURE, "no token")
         matched = -1
@@ -67,11 +67,15 @@ def prepare_refetch(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Refet
     return RefetchChecker(scheme)
 
 
-def _presented(rule: dict[str, Any], facts: Facts) -> list[bytes]:
+def presented(rule: Mapping[str, Any], facts: Facts) -> list[bytes]:
+    """Return the tokens of a request; empty where there is none. Raises RefusalError where there are several, or too long."""
     name = str(rule.get("name", ""))
     match rule["in"]:
         case "header":
-            return _one(_schemed(_header(facts, name), str(rule.get("scheme", ""))))
+            value = _header(facts, name)
+            if rule.get("optional_scheme"):
+                return _one(_schemed(value, "Bearer") or value)
+            return _one(_schemed(value, str(rule.get("scheme", ""))))
         case "bearer":
             return _one(_schemed(_header(facts, name or "Authorization"), "Bearer"))
         case "basic":
@@ -85,7 +89,7 @@ def _presented(rule: dict[str, Any], facts: Facts) -> list[bytes]:
             return _each(rule, facts)
 
 
-def _each(rule: dict[str, Any], facts: Facts) -> list[bytes]:
+def _each(rule: Mapping[str, Any], facts: Facts) -> list[bytes]:
     items = facts.json_at(tuple(str(rule["list"]).split(".")))
     if not isinstance(items, list) or not items:
         raise RefusalError(Reason.MISSING_SIGNATURE, "no items that carry the token")

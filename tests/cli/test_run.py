@@ -46,10 +46,10 @@ class Clone:
     stub: Path
     shell: str
 
-    def start(self, *arguments: str) -> subprocess.Popen[str]:
+    def start(self, *arguments: str, **environment: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [shutil.which(self.shell) or self.shell, str(self.root / "run"), *arguments],
-            env={"PATH": str(self.stub / "bin"), "STUB": str(self.stub), "HOME": str(self.stub)},
+            env={"PATH": str(self.stub / "bin"), "STUB": str(self.stub), "HOME": str(self.stub), **environment},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -57,8 +57,8 @@ class Clone:
             start_new_session=True,
         )
 
-    def run(self, *arguments: str) -> tuple[int, str, str]:
-        process = self.start(*arguments)
+    def run(self, *arguments: str, **environment: str) -> tuple[int, str, str]:
+        process = self.start(*arguments, **environment)
         out, err = process.communicate(timeout=60)
         return process.returncode, out, err
 
@@ -192,6 +192,17 @@ def test_a_broken_python_does_not_hide_a_good_one(clone: Clone) -> None:
     (clone.stub / "bin" / "python3").write_text("#!/bin/sh\nexit 127\n")
     (clone.stub / "bin" / "python3").chmod(0o755)
     assert clone.run("demo") == (0, "gateway demo\n", "")
+
+
+def test_python_chooses_the_interpreter(clone: Clone) -> None:
+    """PYTHON= names one, with a space in its path or not; one that is too old is a usage error."""
+    place = clone.root / "my python"
+    shutil.move(clone.stub / "bin" / "python3", place)
+    assert clone.run("demo", PYTHON=str(place)) == (0, "gateway demo\n", "")
+    shutil.rmtree(clone.root / ".venv")
+    assert clone.run("demo", PYTHON="/bin/false")[0] == 2
+    (clone.stub / "no-ensurepip").touch()
+    assert "apt install python3-venv" in clone.run("demo", PYTHON=str(place))[2]
 
 
 def test_wrong_usage_is_2(clone: Clone) -> None:

@@ -7,81 +7,17 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 
+from cli.serving import stop_while_starting
+from tests.cli.callers import calls, client, create, new_key, settled, simulated, until
 from tests.cli.stage import ROOT, WAIT_SECONDS, Running, Stage, free_port, reports
 
 pytestmark = pytest.mark.timeout(180)
-
-
-def until(condition: Callable[[], Any], seconds: float = WAIT_SECONDS) -> Any:
-    """Wait for a condition to hold, asking again as fast as it answers, and return what it answered."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
-        found = condition()
-        if found:
-            return found
-    raise AssertionError("it never came to hold")
-
-
-def client(address: str, key: str) -> httpx.Client:
-    return httpx.Client(base_url=address, headers={"Authorization": f"Bearer {key}"}, timeout=30)
-
-
-def new_key(stage: Stage) -> str:
-    done = stage.run("keys", "create", "--owner", "acme", "--subject", "agent-7", "--scope", "all")
-    assert done.code == 0, done.err
-    return done.out.strip()
-
-
-def create(api: httpx.Client, key: str = "k1", *simulate: str) -> str:
-    body = {"provider": "reports", "request": {"kind": "sales", "rows": 5, "simulate": list(simulate)}}
-    answer = api.post("/v1/operations", json=body, headers={"Idempotency-Key": key})
-    assert answer.status_code in {200, 202}, answer.text
-    return str(answer.json()["id"])
-
-
-def settled(api: httpx.Client, operation: str) -> dict[str, Any]:
-    """Poll as a caller should, until it says stop."""
-
-    def look() -> dict[str, Any] | None:
-        tag = ""
-        answer = api.get(f"/v1/operations/{operation}", headers={"Prefer": "wait=5", "If-None-Match": tag}).json()
-        return answer if answer["settled"] else None
-
-    found: dict[str, Any] = until(look)
-    return found
-
-
-@contextmanager
-def simulated(folder: Path) -> Iterator[tuple[Stage, httpx.Client]]:
-    """Run the simulator as a process, and give a stage that is configured for it and a client of its own face."""
-    port = free_port()
-    stage = reports(folder, origin=f"http://127.0.0.1:{port}")
-    with (
-        stage.running("simulate", "--port", str(port), "--queue-seconds", "0", "--run-seconds", "0.2") as process,
-        httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as face,
-    ):
-
-        def answers() -> bool:
-            assert process.process.poll() is None, process.text
-            try:
-                return face.get("/_simulator/jobs").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        until(answers)
-        yield stage, face
-
-
-def calls(face: httpx.Client, method: str, path: str) -> int:
-    return len(face.get("/_simulator/calls", params={"method": method, "path": path}).json()["calls"])
 
 
 # --- start
@@ -211,6 +147,28 @@ def test_the_procfile_runs(tmp_path: Path, shell: str) -> None:
     assert {name: process.wait(WAIT_SECONDS) for name, process in started.items()} == {"web": 0, "reconciler": 0}
 
 
+def test_without_its_credential_nothing_is_sent(tmp_path: Path) -> None:
+    """A credential that is configured and missing stops the call before its first byte; the operation waits for it."""
+    with simulated(tmp_path) as (stage, face), stage.running("serve", "--port", "0", REPORTS_TOKEN="") as serving:
+        with client(serving.address, new_key(stage)) as api:
+            operation = create(api)
+            tried = ("operations", "show", operation, "--json")
+            until(lambda: stage.run(*tried).json()["attempts"]["creates"])
+            until(lambda: stage.run(*tried).json()["attempts"]["open"] is None)
+            assert stage.run(*tried).json()["state"] == "create_pending"
+        assert calls(face, "POST", "/v1/reports") == 0
+        assert serving.stop() == 0
+
+
+def test_without_a_secret_every_delivery_is_refused(tmp_path: Path) -> None:
+    """B010: no usable secret is 503 and a warning that names the reference, never acceptance."""
+    stage = reports(tmp_path, origin="http://127.0.0.1:9")
+    with stage.running("web", "--port", "0", REPORTS_SECRET="") as serving:
+        assert httpx.post(f"{serving.address}/webhooks/reports", content=b"{}").status_code == 503
+        assert "env:REPORTS_SECRET" in serving.event("house.secret_unusable")["fault"]
+        assert serving.stop() == 0
+
+
 # --- signals
 
 
@@ -251,6 +209,21 @@ def test_the_second_signal_ends_at_once_and_the_next_start_recovers(tmp_path: Pa
             assert settled(api, operation)["state"] == "succeeded"
             assert len(face.get("/_simulator/jobs").json()["jobs"]) == 1
             assert serving.stop() == 0
+
+
+def test_a_signal_during_the_start_ends_it_with_0() -> None:
+    """Before the loop takes over SIGTERM and SIGINT have handlers, and SIGHUP is ignored: process 1 would be deaf otherwise."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)}
+    try:
+        stop_while_starting()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            with pytest.raises(SystemExit) as ended:
+                signal.raise_signal(number)
+            assert ended.value.code == 0
+        signal.raise_signal(signal.SIGHUP)
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def can_be_process_one() -> bool:

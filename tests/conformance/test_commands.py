@@ -7,14 +7,16 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import tables
+from ledger.beats import beat
 from ledger.engine import Engines
 from ledger.leases import defer, renew
 from ledger.petition import petition
 from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
-from schemas.commands import Defer, Petition, Renew, Sweep
-from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, StoredFile
+from schemas.commands import Beat, Defer, Petition, Renew, Sweep
+from schemas.contract import RecoveryRule
+from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, JobNotFound, NotSent, RefreshAsked, StoredFile
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading, State
 from tests.conformance.house import LEASE, NOW, REPORTS, Record, delivery, intent, reading
@@ -66,15 +68,17 @@ def test_adopting_is_idempotent_for_its_owner_and_opaque_for_others(record: Reco
     assert record.register(intent(4, provider="other", **adopt))[0].outcome == "created"
 
 
-def test_an_adoption_of_a_known_job_gives_its_key_to_the_operation_that_is_there(record: Record) -> None:
-    """A3, A11: the same key again is the same answer, never an expired one; in one batch there is one winner."""
-    adopt = {"mode": Mode.ADOPT, "remote_job_id": "job-1", "request": None, "request_fingerprint": "sha256:same"}
-    both = record.register(intent(1, **adopt), intent(2, **adopt))
-    assert [answer.outcome for answer in both] == ["created", "replayed"]
-    again = record.register(intent(3, idempotency_key="key-2", **adopt))[0]
-    assert (again.outcome, again.operation and again.operation.id) == ("replayed", intent(1).id)
-    stranger = {**adopt, "owner": "other"}
-    assert [record.register(intent(number, idempotency_key="k", **stranger))[0].outcome for number in (4, 5)] == ["job_taken"] * 2
+def test_the_key_of_a_repeated_adopt_stands_for_the_operation_that_was_answered(record: Record) -> None:
+    """A3, A11: also in the batch that adopts, and after a refusal the key is free."""
+    adopt = {"mode": Mode.ADOPT, "remote_job_id": "job-1", "request": None}
+    first, same_batch = record.register(intent(1, **adopt), intent(2, **adopt))
+    assert [first.outcome, same_batch.outcome] == ["created", "replayed"]
+    again = record.register(intent(3, **{**adopt, "idempotency_key": "key-2", "request_fingerprint": intent(2).request_fingerprint}))[0]
+    assert again.outcome == "replayed"
+    assert {answer.operation.id for answer in (first, same_batch, again) if answer.operation} == {intent(1).id}
+    stranger = {**adopt, "owner": "other", "idempotency_key": "k", "request_fingerprint": "sha256:s"}
+    twice = record.register(intent(4, **stranger), intent(5, **stranger))
+    assert [answer.outcome for answer in (*twice, *record.register(intent(6, **stranger)))] == ["job_taken"] * 3
 
 
 def test_nothing_is_sent_without_a_committed_record_and_attempt(record: Record) -> None:
@@ -153,6 +157,18 @@ def test_a_provider_without_room_is_not_claimed(record: Record) -> None:
     assert [item.operation.provider for item in record.claim(room={"other": 5})] == ["other"]
 
 
+def test_a_row_that_cannot_be_read_or_judged_holds_nothing_back(record: Record) -> None:
+    """B113, B115: one undecodable row and one whose attempt is missing sink; the others are claimed in the same round."""
+    record.register(*(intent(number) for number in range(6)))
+    with record.engines.write.begin() as connection:
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(0).id).values(request=b"not sealed"))
+        broken = {"open_attempt": "att_gone", "open_errand": "create"}
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(1).id).values(**broken))
+    assert {item.operation.id for item in record.claim()} == {intent(number).id for number in range(2, 6)}
+    assert count(record, tables.operations, tables.operations.c.due_at == NOW + 60 * SECOND) == 2
+    assert count(record, tables.history) == 6
+
+
 # --- deliveries
 
 
@@ -209,6 +225,50 @@ def test_an_early_delivery_attaches_when_the_create_answer_comes(record: Record)
     assert settled.operation.hints == 1
     assert count(record, tables.deliveries, tables.deliveries.c.operation == item.operation.id) == 1
     assert record.claim(after=SECOND)[0].errand is Errand.READ
+
+
+def test_a_stale_worker_that_uses_up_the_granted_read_of_a_parked_operation_leaves_nothing_owed(record: Record) -> None:
+    """C1, C4: its evidence counts, and no lease or due time is kept for a read that nobody owes any more."""
+    record.accept(1, "job-1")
+    after = 3_700 * SECOND
+    late = record.claim(after=after)[0]
+    assert record.settle(late, reading(Reading.RUNNING), after=after).operation.state is State.RESULT_TIMED_OUT
+    refresh = Petition(
+        operation_id=intent(1).id, owner="acme", actor="a", evidence=RefreshAsked(by="a"), now=NOW + after + 10 * SECOND, chance=0.5
+    )
+    assert record.tx(petition, refresh)[0].outcome == "applied"
+    slow = record.claim("slow", after=after + 10 * SECOND, lease=1)[0]  # over at once, by either database's clock
+    quick = record.claim("quick", after=after + 10 * SECOND + LEASE)[0]
+    stale = record.settle(slow, reading(Reading.RUNNING), after=after + 11 * SECOND + LEASE)
+    assert (stale.stale, stale.operation.due_at, stale.operation.lease_until) == (True, None, None)
+    assert record.tx(petition, replace(refresh, now=NOW + after + 60 * SECOND + LEASE))[0].outcome == "applied"
+    assert record.claim("next", after=after + 60 * SECOND + LEASE)[0].fence > quick.fence
+
+
+def test_absence_after_a_broken_connection_counts_only_from_the_attempts_own_limit(record: Record) -> None:
+    """A6, A7: the provider may execute what was sent long after our end of the connection broke."""
+    record.register(intent(1))
+    item = record.claim()[0]
+    with record.engines.read.begin() as connection:
+        limit = connection.execute(sa.select(tables.attempts.c.sent_before).where(tables.attempts.c.id == item.attempt_id)).scalar_one()
+    at_once = min(0, limit - 1 - NOW)  # before the limit by either database's clock
+    settled = record.settle(item, CreateAmbiguous(error="reset"), after=at_once)
+    assert (settled.operation.state, settled.operation.sent_before) == (State.CREATE_UNKNOWN, limit)
+
+
+def test_a_lost_attempt_that_was_not_sent_takes_no_doubt_away_from_a_later_one(record: Record) -> None:
+    """A4, A6: its own doubt was cleared by proven absence; the later attempt may have been executed."""
+    rule = RecoveryRule(strategies=("lookup",), visibility_seconds=0, confirmations=1, path="/lookup/{operation}")
+    record.contracts["reports"] = replace(REPORTS, recovery=rule)
+    record.register(intent(1))
+    paused = record.claim("paused", lease=1)[0]
+    lookup = record.claim("next", after=SECOND)[0]
+    absent = record.settle(lookup, JobNotFound(), after=100 * SECOND)
+    assert (lookup.errand, absent.operation.state) == (Errand.RECOVER, State.CREATE_PENDING)
+    again = record.claim("next", after=100 * SECOND)[0]
+    assert record.settle(again, CreateAmbiguous(error="reset"), after=101 * SECOND).operation.unsure_creates == 1
+    late = record.settle(paused, NotSent(errand=Errand.CREATE, error="too_late"), after=102 * SECOND)
+    assert (late.operation.state, late.operation.unsure_creates) == (State.CREATE_UNKNOWN, 1)
 
 
 def test_an_early_delivery_attaches_to_an_adopted_job(record: Record) -> None:
@@ -296,6 +356,15 @@ def test_a_receipt_that_was_never_processed_is_finished_by_the_sweep(record: Rec
     assert count(record, tables.deliveries, tables.deliveries.c.status == "applied") == 1
 
 
+def test_heartbeats_of_processes_long_gone_are_forgotten(record: Record) -> None:
+    """C7: the table does not grow with every restart; one that beats is kept."""
+    record.tx(
+        beat, Beat(duty="work", process="old", now=NOW, ok=True), Beat(duty="work", process="new", now=NOW + 86_000 * SECOND, ok=True)
+    )
+    record.tx(sweep, Sweep(now=NOW + 86_401 * SECOND, limit=10, chance=0.5))
+    assert count(record, tables.heartbeats) == 1
+
+
 def test_an_orphan_is_unclaimed_after_the_retry_horizon_and_still_attaches(record: Record) -> None:
     """B6: kept, set aside, and found again when its job turns up."""
     record.ingest(delivery(1, "job-1"))
@@ -375,16 +444,12 @@ def test_a_cancel_before_any_send_is_withdrawn_at_once_and_never_against_an_open
     open_item = record.claim(limit=1)[0]
     other = next(item for item in (intent(1).id, intent(2).id) if item != open_item.operation.id)
     asks = [
-        Petition(
-            operation_id=each, owner="acme", actor="agent-7", evidence=CancelAsked(by="agent-7", reason="wrong year"), now=NOW, chance=0.5
-        )
+        Petition(operation_id=each, owner="acme", actor="a", evidence=CancelAsked(by="a", reason="wrong year"), now=NOW, chance=0.5)
         for each in (open_item.operation.id, other)
     ]
     answers = [answer.operation for answer in record.tx(petition, *asks)]
     assert [answer.state for answer in answers if answer] == [State.CREATE_PENDING, State.WITHDRAWN]
-    with record.engines.read.begin() as connection:
-        words = connection.execute(sa.select(sa.func.count()).select_from(tables.history_texts)).scalar_one()
-    assert words == 2  # E1: why somebody wants it stopped is in the history
+    assert count(record, tables.history_texts) == 2  # E1: why somebody wants it stopped is in the history
     settled = record.settle(open_item, NotSent(errand=Errand.CREATE, error="connect_refused"))
     assert settled.operation.state is State.WITHDRAWN
 

@@ -65,7 +65,7 @@ CONTRACTS = {
     + 'sig = { in = "header", name = "X-Hub-Signature-256", parser = "prefix", prefix = "sha256=" }\n'
     + EVENT
     + WORK,
-    "token": HEAD + '[signature]\nprimitive = "token"\ntoken = { in = "header", name = "X-Token" }\n' + EVENT,
+    "token": HEAD + '[signature]\nprimitive = "token"\ntoken = { in = "header", name = "X-Token" }\n' + EVENT + "body_signed = false\n",
     "batch": HEAD + SIGNED + EVENT.replace('id = "body:id"', 'each = "events"\nid = "body:id"') + WORK,
     "custom": HEAD + SIGNED + EVENT + '[retry]\nsuccess_status = 202\nsuccess_body = "[accepted]"\n',
     "small": HEAD + SIGNED + EVENT + "[limits]\ndelivery_bytes = 2000\n",

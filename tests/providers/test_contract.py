@@ -72,6 +72,7 @@ format = "pem"
 
 [event]
 id = "body:id"
+body_signed = false
 job_id = 'body:"job-id"'
 each = "events[]"
 
@@ -209,6 +210,8 @@ def test_all_faults_are_told_at_once_with_their_lines() -> None:
 
 BASE = 'name = "acme"\n'
 CREATE = "[create]\n[status]\nreadings = { done = 'succeeded' }\n"
+TOKEN = "[signature]\nprimitive = 'jwt'\ntoken = { in = 'bearer' }\n"
+ASYMMETRIC = "[signature]\nprimitive = 'asym'\nmessage = '{body}'\nsig = { in = 'header', name = 'X' }\n"
 SIGNED = '[signature]\nprimitive = "hmac"\nmessage = "{body}"\nsig = { in = "header", name = "X" }\n'
 
 
@@ -251,13 +254,51 @@ SIGNED = '[signature]\nprimitive = "hmac"\nmessage = "{body}"\nsig = { in = "hea
         ("origin = 'ftp://x'", "origin", "origin alone"),
         ("event = 5", "event", "must be a table"),
         ("signature = 5", "signature", "must be a table"),
-        ("[signature]\nprimitive = 'jwt'", "signature.primitive", "not supported by this version"),
-        ("[signature]\nprimitive = 'httpsig'", "signature.primitive", "not supported by this version"),
+        ("[signature]\nprimitive = 'jwt'", "signature.algs", "is missing"),
+        (TOKEN + "algs = ['none']", "signature.algs", "is not allowed"),
+        (TOKEN + "algs = ['HS256', 'RS256']", "signature.algs", "'RS256' is not allowed"),
+        (TOKEN + "algs = ['HS256']\nkeysource = { kind = 'jwks', url = 'https://h/k' }", "signature.algs", "'HS256' is not allowed"),
+        (TOKEN + "algs = ['RS256']\nkeysource = { kind = 'jwks' }", "signature.keysource.url", "is missing"),
+        (TOKEN + "algs = ['RS256']\nkeysource = { kind = 'jwks', url = 'http://h/k' }", "signature.keysource", "no https address"),
+        (TOKEN + "algs = ['RS256']\nkeysource = { kind = 'static' }", "signature.keysource.format", "is not allowed"),
+        (TOKEN + "algs = ['HS256']\nclaims = { max_age = -1 }", "signature.claims", "max_age"),
+        (TOKEN + "algs = ['HS256']\nclaims = { isss = 'x' }", "signature.claims.isss", "did you mean iss?"),
+        (TOKEN + "algs = ['HS256']\nclaims = { aud = '{body}' }", "signature.claims", "{param:NAME}"),
+        (TOKEN + "algs = ['HS256']\nclaims = { body_hash = { claim = 'h', alg = 'md5' } }", "signature.claims", "sha256"),
+        (TOKEN + "algs = ['HS256']\ndetached = { kind = 'some' }", "signature.detached", "body, request"),
+        (TOKEN + "algs = ['HS256']\ndetached = { kind = 'body' }\nclaims = {}", "signature.claims", "cannot be"),
+        (TOKEN + "algs = ['HS256']\ntimestamp = { in = 'header', name = 'T' }", "signature.timestamp", "required_headers"),
+        (SIGNED + "claims = {}", "signature.claims", "primitive jwt"),
+        (SIGNED + "keysource = { kind = 'jwks', url = 'https://h/k' }", "signature.keysource.kind", "needs a secret"),
+        (ASYMMETRIC + "alg = 'rsa-sha1'\nkeysource = { kind = 'jwks', url = 'https://h/k' }", "signature.alg", "is not allowed"),
         (
-            "[signature]\nprimitive = 'asym'\n[signature.keysource]\nkind = 'jwks'",
-            "signature.keysource.kind",
-            "not supported by this version",
+            ASYMMETRIC + "alg = 'ed25519'\nkeysource = { kind = 'jwks', uri = 'https://h/k' }",
+            "signature.keysource.uri",
+            "did you mean url?",
         ),
+        (ASYMMETRIC + "alg = 'rsa-sha256'\nkeysource = { kind = 'cert_url', header = 'U' }", "signature.keysource.host_re", "is missing"),
+        (ASYMMETRIC + "alg = 'rsa-sha256'\nkeysource = { kind = 'cert_url', host_re = 'a' }", "signature.keysource", "header or json"),
+        (
+            ASYMMETRIC + "alg = 'rsa-sha256'\nkeysource = { kind = 'cert_url', header = 'U', host_re = '.+' }",
+            "signature.keysource.host_re",
+            "anybody",
+        ),
+        (
+            ASYMMETRIC + "alg = 'rsa-sha256'\nkeysource = { kind = 'cert_url', header = 'U', host_re = '(' }",
+            "signature.keysource.host_re",
+            "no regular",
+        ),
+        (
+            ASYMMETRIC + "alg = { header = 'A', map = { x = 'md5' } }\nkeysource = { kind = 'cert_url', header = 'U', host_re = 'a' }",
+            "signature.alg",
+            "one of",
+        ),
+        (ASYMMETRIC + "alg = { header = 'A', map = { x = 'ed25519' } }", "signature.alg", "cert_url"),
+        ("[signature]\nprimitive = 'httpsig'\nalg = 'hmac-sha256'", "signature.alg", "leave it out"),
+        ("[signature]\nprimitive = 'httpsig'\nkeysource = { kind = 'secret' }", "signature.alg", "is not allowed"),
+        ("[signature]\nprimitive = 'httpsig'\ncovers = { labels = 'x' }", "signature.covers.labels", "did you mean label?"),
+        ("[signature]\nprimitive = 'httpsig'\ncovers = { components = 'x' }", "signature.covers.components", "list"),
+        ("[signature]\nprimitive = 'httpsig'\ntimestamp = { in = 'header', name = 'Date' }", "signature.timestamp", "created"),
         ("[signature]\nprimitive = 'hmack'", "signature.primitive", "did you mean hmac?"),
         ("[signature]\nprimitive = 'hmac'\nsig = { in = 'header', name = 'X' }", "signature.message", "missing"),
         ("[signature]\nprimitive = 'hmac'\nmessage = '{body}'", "signature.sig", "missing"),

@@ -8,15 +8,20 @@ from typing import Any
 import pytest
 
 from providers.contract import load
+from providers.contract_keys import KEYSOURCE
+from providers.contract_shorthands import SHORTHANDS
 from providers.contract_signature import PARAMETERS
 from providers.mapping import describe, events
 from providers.vectors import request_of, secrets_of
-from providers.verification import verify
+from providers.verification import claims, detached, httpsig, verify
+from providers.verification.algorithms import ALGORITHMS, JWS_PUBLIC, JWS_SECRET
+from providers.verification.components import DERIVED
 from providers.verification.encodings import ENCODINGS
 from providers.verification.engine import PRIMITIVES
-from providers.verification.keys import ALGORITHMS, FORMATS, TRANSFORMS
+from providers.verification.keys import FORMATS, TRANSFORMS
 from providers.verification.locations import PARSERS, PLACES
 from providers.verification.messages import TOKENS
+from providers.verification.sources import KINDS
 from providers.verification.times import UNITS
 from providers.verification.tokens import TOKEN_PLACES
 from schemas import contract as shapes
@@ -33,6 +38,10 @@ SECTIONS = [
 RENAMED = {"place": "in"}
 WORDS = {
     "parameters": PARAMETERS, "primitives": PRIMITIVES, "key transforms": TRANSFORMS, "algorithms": ALGORITHMS, "formats": FORMATS,
+    "key sources": KINDS, "keys of keysource": KEYSOURCE, "shorthands": SHORTHANDS, "claims": claims.WORDS,
+    "body hash": claims.BODY_HASH_WORDS, "hash encodings": claims.HASH_ENCODINGS, "detached": detached.WORDS,
+    "detached kinds": detached.KINDS, "covers": httpsig.WORDS, "http algorithms": httpsig.ALGORITHMS, "derived": DERIVED,
+    "jws algorithms": (*JWS_SECRET, *JWS_PUBLIC),
     "encodings": ENCODINGS, "parsers": PARSERS, "places": PLACES, "units": UNITS, "token places": TOKEN_PLACES, "message tokens": TOKENS,
     "readings": [str(reading) for reading in Reading],
 }  # fmt: skip

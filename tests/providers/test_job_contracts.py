@@ -7,10 +7,11 @@ from typing import Any
 import pytest
 from standardwebhooks import Webhook
 
+from lifecycle.recovery import plan
 from providers.contract import load
 from providers.interpret import cancel, create, has_result, status
 from providers.mapping import describe, events
-from providers.recovery import ListWalk, interpret_lookup, plan
+from providers.recovery import ListWalk, interpret_lookup
 from providers.requests import build
 from providers.results import collect_requests
 from providers.vectors import request_of, secrets_of

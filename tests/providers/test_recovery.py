@@ -8,12 +8,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from providers.recovery import ListWalk, earliest_absence, first_page, interpret_lookup, plan
+from providers.recovery import ListWalk, first_page, interpret_lookup
 from schemas.contract import Contract, RecoveryRule, TokenRule
 from schemas.evidence import Evidence, JobKnown, JobNotFound, JobsConflict, ReadFailed
 from schemas.http import AnsweredOutcome, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.operation import SECOND, Operation
-from schemas.states import Mode, State
+from schemas.states import State
 from tests.providers.job_values import BATCHES, HTML, NOW, REPORTS, an_operation, answer, json_values
 
 OURS = {"gateway_operation": "op_0198"}
@@ -31,79 +31,6 @@ def with_rule(contract: Contract, **changes: Any) -> Contract:
 def with_window(seconds: int) -> Contract:
     assert REPORTS.create is not None
     return replace(REPORTS, create=replace(REPORTS.create, token=TokenRule(place="header", name="K", window_seconds=seconds)))
-
-
-# --- plan
-
-
-@pytest.mark.parametrize(
-    ("window", "age", "planned"),
-    [
-        (86_400, 0, "resend"),
-        (86_400, 86_339, "resend"),
-        (86_400, 86_340, "lookup"),  # a minute before the end
-        (86_400, 90_000, "lookup"),
-        (60, 53, "resend"),  # one-minute windows exist (MediaConvert): a tenth is the margin
-        (60, 54, "lookup"),
-        (0, 0, "lookup"),
-    ],
-)
-def test_resending_is_safe_only_inside_the_providers_window(window: int, age: int, planned: str) -> None:
-    """After the window the same token makes a second job: then only looking is safe (A6, B046)."""
-    assert plan(unknown(first_sent_at=NOW - age * SECOND), with_window(window), NOW) == planned
-
-
-def test_without_a_send_time_the_window_starts_at_registration() -> None:
-    """The earliest moment that is possible is the careful one."""
-    operation = unknown(first_sent_at=None, created_at=NOW - 86_399 * SECOND)
-    assert plan(operation, REPORTS, NOW) == "lookup"
-
-
-def test_a_wanted_cancel_allows_only_replays() -> None:
-    """With a cancel wanted, the identical create is resent only where replay is guaranteed (E3, B084)."""
-    operation = unknown(cancel_requested_at=NOW)
-    assert plan(operation, REPORTS, NOW) == "resend"
-    assert plan(operation, with_rule(REPORTS, replay_guaranteed=False), NOW) == "lookup"
-    assert plan(operation, with_rule(REPORTS, replay_guaranteed=False, strategies=("resend",)), NOW) is None
-
-
-def test_a_create_that_a_service_made_itself_is_only_looked_up() -> None:
-    """External creates are never sent by us (A11)."""
-    assert plan(unknown(mode=Mode.EXTERNAL), REPORTS, NOW) == "lookup"
-
-
-def test_a_replayed_server_error_gives_way_to_looking() -> None:
-    """A provider may replay a stored 500 for ever: after some resends another strategy goes first (B055)."""
-    assert plan(unknown(sends=3), REPORTS, NOW) == "resend"
-    assert plan(unknown(sends=4), REPORTS, NOW) == "lookup"
-    assert plan(unknown(sends=4), with_rule(REPORTS, strategies=("resend",)), NOW) == "resend", "where there is nothing else"
-
-
-def test_without_a_strategy_a_person_is_asked() -> None:
-    """No recovery, no token, no path, no reference: None, never a blind resend (A7, B062)."""
-    assert plan(unknown(), with_rule(REPORTS, strategies=()), NOW) is None
-    assert plan(unknown(), with_rule(BATCHES, strategies=("resend",)), NOW) is None
-    assert REPORTS.create is not None
-    tokenless = replace(REPORTS, create=replace(REPORTS.create, token=TokenRule(place="none", window_seconds=86_400)))
-    assert plan(unknown(), with_rule(tokenless, strategies=("resend",)), NOW) is None
-    assert plan(unknown(), with_rule(REPORTS, strategies=("lookup",), path=""), NOW) is None
-    assert plan(unknown(), with_rule(BATCHES, match=""), NOW) is None
-    by_reference = with_rule(REPORTS, strategies=("lookup",), path="/v1/reports?ref={reference}", equals="{reference}")
-    assert plan(unknown(), by_reference, NOW) is None
-    assert plan(unknown(reference="r-1"), by_reference, NOW) == "lookup"
-    assert plan(unknown(), Contract(name="bare", digest=""), NOW) is None
-
-
-def test_the_order_of_the_contract_counts() -> None:
-    """A provider with a good lookup may want it first."""
-    assert plan(unknown(), with_rule(REPORTS, strategies=("lookup", "resend")), NOW) == "lookup"
-    assert plan(unknown(), BATCHES, NOW) == "list"
-
-
-def test_absence_counts_after_the_last_byte_and_the_visibility_delay() -> None:
-    """Not found means something only when a created job would be visible (A6, B048)."""
-    assert earliest_absence(unknown(sent_before=NOW), REPORTS) == NOW + 5 * SECOND
-    assert earliest_absence(unknown(sent_before=None), REPORTS) == an_operation().created_at + 5 * SECOND
 
 
 # --- lookup

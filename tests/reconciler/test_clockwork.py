@@ -171,6 +171,25 @@ def test_no_more_is_claimed_than_there_is_room_for(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_a_freed_place_is_used_at_once(tmp_path: Path) -> None:
+    """Where a claim was bounded by room, the end of an errand causes the next claim; nothing waits for the poll (C3)."""
+
+    async def scenario() -> None:
+        provider = Provider()
+        provider.gate.clear()
+        async with (
+            serving(provider) as server,
+            house(tmp_path, {"jobs": server.url}, workers=1, poll_seconds=3_000) as home,
+        ):
+            for _ in range(5):
+                await home.register()
+            await until(lambda: provider.waiting == 1)
+            provider.gate.set()
+            await until(lambda: provider.calls["POST /jobs"] == 5)
+
+    run(scenario)
+
+
 def test_a_hanging_provider_holds_up_no_other(tmp_path: Path) -> None:
     """A provider that never answers fills its own places only; another provider's operations go on (B107, C3)."""
 

@@ -129,15 +129,17 @@ def test_a_create_that_is_too_late_is_not_sent(tmp_path: Path) -> None:
 
 
 def test_a_changed_origin_gets_neither_call_nor_credential(tmp_path: Path) -> None:
-    """Where the configured origin is no longer the pinned one, nothing is sent to either (B148)."""
+    """Where the configured origin is no longer the pinned one, nothing is sent to either; a known job is a contradiction (B148)."""
 
     async def scenario() -> None:
         async with serving(answering(said(200, {"status": "running"}))) as old, serving(answering(response(200))) as new:
             bench = Bench(tmp_path, new.url)
-            for errand, kind in ((Errand.READ, ReadFailed), (Errand.CREATE, NotSent), (Errand.CANCEL, NotSent)):
+            for errand in (Errand.READ, Errand.CANCEL, Errand.COLLECT):
                 command = await bench.settle(operation(old.url), errand)
-                assert isinstance(command.evidence, kind)
-                assert command.evidence.error == "origin_changed"
+                assert isinstance(command.evidence, JobsConflict)
+                assert command.evidence.code == "origin_changed"
+            command = await bench.settle(operation(old.url), Errand.CREATE)
+            assert command.evidence == NotSent(errand=Errand.CREATE, error="origin_changed")
             assert old.requests == new.requests == []
 
     run(scenario)
