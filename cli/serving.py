@@ -116,6 +116,11 @@ class Process:
             if isinstance(outcome, BaseException):
                 raise outcome
 
+    @property
+    def stopping(self) -> bool:
+        """Return whether the end has begun, by a signal or by `stop`."""
+        return self._closing.is_set()
+
     def stop(self) -> None:
         """End as after the first signal. From the loop of the process; again: nothing."""
         self._closing.set()

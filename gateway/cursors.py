@@ -9,6 +9,7 @@ from typing import Any, Final
 from gateway.problems import ProblemError
 
 _MAX: Final = 512
+_LARGEST: Final = 2**63 - 1  # of the databases' integers
 
 
 def bind(*parts: Any) -> str:
@@ -29,9 +30,19 @@ def read(bound: str, cursor: str | None, kinds: tuple[type, ...]) -> tuple[Any, 
         found = None if len(cursor) > _MAX else json.loads(base64.urlsafe_b64decode(cursor + "=" * (-len(cursor) % 4)))
     except (ValueError, binascii.Error, RecursionError):
         found = None
-    if not isinstance(found, list) or found[:1] != [bound] or [type(item) for item in found[1:]] != list(kinds):
+    if not isinstance(found, list) or found[:1] != [bound] or [type(item) for item in found[1:]] != list(kinds) or not _storable(found):
         raise ProblemError("invalid_cursor", "use the next_cursor of the same listing with the same filter, or leave it out")
     return tuple(found[1:])
+
+
+def _storable(position: list[Any]) -> bool:
+    """Return whether both databases can compare with these values: a cursor is opaque, not secret, and anybody may write one."""
+    for item in position:
+        if isinstance(item, int) and not -_LARGEST <= item <= _LARGEST:
+            return False
+        if isinstance(item, str) and not (item.isascii() and item.isprintable()):
+            return False
+    return True
 
 
 def limit(text: str | None, *, default: int = 50, most: int = 200) -> int:

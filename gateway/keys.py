@@ -5,7 +5,6 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Final
 
-from gateway.bounds import header
 from gateway.problems import ProblemError
 from ledger import queries
 from ledger.ledger import Ledger
@@ -64,7 +63,10 @@ class Keyring:
 
     async def principal(self, headers: Iterable[tuple[bytes, bytes]]) -> Principal:
         """Return who asks. Raises ProblemError 401."""
-        scheme, _, text = header(headers, b"authorization").partition(b" ")
+        given = [value for name, value in headers if name == b"authorization"]
+        if len(given) > 1:  # whoever stands before us may have looked at another one of them
+            raise ProblemError("unauthenticated", "send one Authorization header", headers=_CHALLENGE)
+        scheme, _, text = (given[0] if given else b"").partition(b" ")
         text = text.strip()
         if scheme.lower() != b"bearer" or not text.startswith(b"rgk_") or len(text) > _KEY_BYTES:
             raise ProblemError("unauthenticated", "send Authorization: Bearer rgk_…", headers=_CHALLENGE)

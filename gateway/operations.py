@@ -16,6 +16,7 @@ from schemas.operation import Micros, Operation
 from schemas.states import FINAL, PARKED, PublicStatus, State
 
 _WAIT: Final = re.compile(r"(?:^|[,;])\s*wait\s*=\s*\"?(\d{1,6})\"?\s*(?=$|[,;])", re.IGNORECASE)
+_ID: Final = re.compile(r"[!-~]{1,100}")
 W = TypeVar("W", PublicStatus, State)
 
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
@@ -42,6 +43,14 @@ SHOWN_IN: Final[dict[PublicStatus, frozenset[State]]] = {
 def not_found() -> ProblemError:
     """Return the one answer for an id that does not exist and for somebody else's (B144)."""
     return ProblemError("not_found", "there is no operation with this id for this key")
+
+
+def identity(call: Call) -> str:
+    """Return the id in the path. One that could never be ours is unknown: PostgreSQL would not even look for a NUL."""
+    found = call.path["id"]
+    if not _ID.fullmatch(found):
+        raise not_found()
+    return found
 
 
 async def create(call: Call) -> Answer:
@@ -87,7 +96,7 @@ async def read(call: Call) -> Answer:
 
 async def load(call: Call) -> Operation:
     """Return the operation named in the path. Raises the one 404 for unknown and foreign ids."""
-    op: Operation | None = await call.gate.ledger.read(queries.operation, call.path["id"], call.principal.owner)
+    op: Operation | None = await call.gate.ledger.read(queries.operation, identity(call), call.principal.owner)
     if op is None:
         raise not_found()
     return op
@@ -106,7 +115,7 @@ def _wait(call: Call) -> int:
 
 async def _after_change(call: Call, known: str | None, wait: int) -> Operation:
     """Return the operation as soon as it differs from what the caller knows, at the latest after `wait` seconds."""
-    operation, closing = call.path["id"], call.gate.closing
+    operation, closing = identity(call), call.gate.closing
     changed = call.watchers.add(operation)
     watched = [asyncio.ensure_future(_gone(call)), asyncio.ensure_future(closing.wait())]
     try:

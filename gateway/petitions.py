@@ -4,7 +4,7 @@ from typing import Any, Final
 
 from gateway import cursors, fields, view
 from gateway.call import Answer, Call
-from gateway.operations import load, not_found
+from gateway.operations import identity, load, not_found
 from gateway.problems import PROBLEMS, ProblemError
 from ledger import queries
 from lifecycle.public import message, public_status
@@ -97,7 +97,7 @@ async def _petition(call: Call, evidence: Evidence) -> Operation:
     """Commit the evidence and return the operation after it. Raises the refusal as a problem."""
     world = call.gate.world
     petition = Petition(
-        operation_id=call.path["id"],
+        operation_id=identity(call),
         owner=call.principal.owner,
         actor=call.principal.subject,
         evidence=evidence,

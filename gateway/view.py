@@ -21,8 +21,8 @@ def time_text(at: Micros | None) -> str | None:
 
 
 def etag(op: Operation) -> str:
-    """Return the entity tag: it changes exactly with the version, and no two operations share one."""
-    return f'"{op.id}.{op.version}"'
+    """Return the entity tag: the version. It changes when something that callers act on does."""
+    return f'"{op.version}"'
 
 
 def retry_after(op: Operation, now: Micros) -> int:
@@ -127,7 +127,7 @@ def _cancel(op: Operation) -> dict[str, Any] | None:
 
 
 def _result(op: Operation) -> dict[str, Any] | None:
-    if op.result_artifact is None:
+    if op.result_artifact is None and op.result_complete is None:
         return None
     return {
         "media_type": op.result_media_type,
@@ -138,7 +138,7 @@ def _result(op: Operation) -> dict[str, Any] | None:
         "records": None,
         "items": None,
         "expires_at": None,
-        "url": f"/v1/operations/{op.id}/result",
+        "url": None if op.result_artifact is None else f"/v1/operations/{op.id}/result",
     }
 
 

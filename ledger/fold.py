@@ -60,6 +60,13 @@ class Fold:
         self._old[operation.id] = operation
         self._new[operation.id] = operation
 
+    def drop(self, operation_id: str) -> None:
+        """Forget an operation and everything that was judged of it in this batch: nothing of it is written."""
+        self._old.pop(operation_id, None)
+        self._new.pop(operation_id, None)
+        for rows in (self._rows, self._texts, self._files):
+            rows[:] = [row for row in rows if row["operation"] != operation_id]
+
     def begin(self, operation: Operation, step: Step, actor: str) -> None:
         """Take a new operation; its row itself is written by `ledger/register.py`."""
         self._new[operation.id] = operation
@@ -69,10 +76,6 @@ class Fold:
     def get(self, operation_id: str) -> Operation | None:
         """Return the operation as judged so far, or None."""
         return self._new.get(operation_id)
-
-    def before(self, operation_id: str) -> Operation:
-        """Return the operation as it was locked."""
-        return self._old[operation_id]
 
     def work(self, operation_id: str, **changes: Any) -> None:
         """Change working fields that the ledger itself keeps (leases, attempts)."""

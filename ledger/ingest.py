@@ -10,7 +10,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import CHUNK, Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import MARK, lock_jobs
 from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.transaction import Transaction
 from schemas.commands import Ingest, Ingested
@@ -27,6 +27,7 @@ class _First:
     id: str
     content_sha256: str
     operation: str | None
+    status: str = ""  # as stored; empty while it is being stored
 
 
 def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
@@ -81,9 +82,10 @@ def _insert(tx: Transaction, commands: list[Ingest]) -> tuple[dict[DedupKey, _Fi
             deliveries.c.id,
             deliveries.c.content_sha256,
             deliveries.c.operation,
+            deliveries.c.status,
         ).where(sa.tuple_(deliveries.c.provider, deliveries.c.dedup_key).in_([_key(item) for item in chunk]))
-        for provider, dedup_key, identity, digest, operation in tx.connection.execute(query):
-            firsts[provider, dedup_key] = _First(id=identity, content_sha256=digest, operation=operation)
+        for provider, dedup_key, identity, digest, operation, status in tx.connection.execute(query):
+            firsts[provider, dedup_key] = _First(id=identity, content_sha256=digest, operation=operation, status=status)
     return firsts, fresh
 
 
@@ -136,9 +138,10 @@ def _answer(tx: Transaction, fold: Fold, command: Ingest, firsts: dict[DedupKey,
     delivery = command.delivery
     first = firsts[_key(delivery)]
     if first.id == delivery.id:
-        status = statuses[delivery.id]
-        public = {"applied": "accepted", "orphan": "unmatched"}.get(status, "ignored")
-        return Ingested(delivery_id=delivery.id, status=public)  # type: ignore[arg-type] # one of DeliveryStatus
+        # Not among those just stored: the same command again, after a commit whose answer was lost. It has been carried out.
+        status = statuses.get(delivery.id) or first.status
+        public = {"applied": "accepted", "orphan": "unmatched", "unclaimed": "unmatched"}.get(status, "ignored")
+        return Ingested(delivery_id=delivery.id, status=public, operation_id=first.operation)  # type: ignore[arg-type] # one of DeliveryStatus
     if first.content_sha256 == delivery.event.content_sha256:
         return Ingested(delivery_id=first.id, status="duplicate", operation_id=first.operation)
     _conflict(tx, fold, delivery, first)
@@ -173,12 +176,7 @@ def _write_statuses(tx: Transaction, fresh: list[Delivery], statuses: dict[str, 
         if statuses[delivery.id] != "orphan"
     ]
     if rows:
-        tx.connection.execute(
-            sa.update(deliveries)
-            .where(deliveries.c.id == sa.bindparam("b_id"))
-            .values(status=sa.bindparam("status"), operation=sa.bindparam("operation")),
-            rows,
-        )
+        tx.connection.execute(MARK, rows)
 
 
 def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:

@@ -4,7 +4,7 @@ A row of `remote_jobs` is upserted, and so locked, before anything is matched: w
 second sees what the first one wrote. Keys are locked in sorted order, before any operation.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 import sqlalchemy as sa
@@ -33,39 +33,54 @@ def lock_jobs(tx: Transaction, keys: Iterable[JobKey], now: Micros) -> dict[JobK
     return owners
 
 
-def bind_job(tx: Transaction, key: JobKey, operation: str) -> None:
-    """Make `operation` the owner of a locked job."""
-    provider, job = key
-    tx.connection.execute(
-        sa.update(remote_jobs).where(remote_jobs.c.provider == provider, remote_jobs.c.remote_job_id == job).values(operation=operation)
-    )
+def bind_jobs(fold: Fold, bound: Mapping[JobKey, str], *, chance: float) -> None:
+    """Make operations the owners of locked jobs, and attach the deliveries that came before: each is a hint now."""
+    if not bound:
+        return
+    tx = fold.tx
+    rows = [{"b_provider": provider, "b_job": job, "operation": operation} for (provider, job), operation in sorted(bound.items())]
+    tx.connection.execute(_BIND, rows)
+    attached: list[dict[str, str]] = []
+    keys = sorted(bound)
+    for start in range(0, len(keys), CHUNK):
+        chunk = keys[start : start + CHUNK]
+        query = (
+            sa.select(deliveries)
+            .with_only_columns(*_EARLY)
+            .where(
+                sa.tuple_(deliveries.c.provider, deliveries.c.remote_job_id).in_(chunk),
+                deliveries.c.status.in_(("orphan", "unclaimed")),
+            )
+            .order_by(deliveries.c.received_at, deliveries.c.id)
+            .limit(_ORPHANS_AT_ONCE * len(chunk))
+        )
+        for row in tx.connection.execute(query):
+            operation = bound[row.provider, row.remote_job_id]
+            hint = Hinted(delivery_id=row.id, event_type=row.event_type, claimed_state=row.claimed_state, note="came early")
+            fold.judge(operation, hint, actor=f"provider:{row.provider}", chance=chance, cause_id=row.id)
+            attached.append({"b_id": row.id, "status": "applied", "operation": operation})
+    if attached:
+        tx.connection.execute(MARK, attached)
 
 
-def attach_orphans(fold: Fold, key: JobKey, operation: str, *, chance: float) -> int:
-    """Attach deliveries that came before the job was known; each is a hint now. Returns how many."""
-    tx, (provider, job) = fold.tx, key
-    waiting = tx.connection.execute(
-        sa.select(deliveries.c.id, deliveries.c.event_type, deliveries.c.claimed_state)
-        .where(
-            deliveries.c.provider == provider,
-            deliveries.c.remote_job_id == job,
-            deliveries.c.status.in_(("orphan", "unclaimed")),
-        )
-        .order_by(deliveries.c.received_at)
-        .limit(_ORPHANS_AT_ONCE)
-    ).all()
-    for delivery, event_type, claimed in waiting:
-        fold.judge(
-            operation,
-            Hinted(delivery_id=delivery, event_type=event_type, claimed_state=claimed, note="came early"),
-            actor=f"provider:{provider}",
-            chance=chance,
-            cause_id=delivery,
-        )
-    if waiting:
-        ids = [row.id for row in waiting]
-        tx.connection.execute(sa.update(deliveries).where(deliveries.c.id.in_(ids)).values(status="applied", operation=operation))
-    return len(waiting)
+_EARLY = (
+    deliveries.c.id,
+    deliveries.c.provider,
+    deliveries.c.remote_job_id,
+    deliveries.c.event_type,
+    deliveries.c.claimed_state,
+)
+_BIND = (
+    sa.update(remote_jobs)
+    .where(remote_jobs.c.provider == sa.bindparam("b_provider"), remote_jobs.c.remote_job_id == sa.bindparam("b_job"))
+    .values(operation=sa.bindparam("operation"))
+)
+MARK = (
+    sa.update(deliveries)
+    .where(deliveries.c.id == sa.bindparam("b_id"))
+    .values(status=sa.bindparam("status"), operation=sa.bindparam("operation"))
+)
+"""Say what became of deliveries, one row of `b_id`, `status`, `operation` each."""
 
 
 def _upsert(*, postgres: bool) -> Any:

@@ -9,8 +9,9 @@ from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
+import structlog
 
-from ledger.errors import RecordError
+from ledger.errors import LedgerError, RecordError
 from ledger.fold import CHUNK, Fold
 from ledger.rows import from_row
 from ledger.tables import attempts, operations
@@ -18,10 +19,13 @@ from ledger.transaction import Transaction
 from lifecycle.errands import Sleep, acts, next_errand
 from schemas.commands import Claimed, ClaimedWork, ClaimWork, Defer, Renew
 from schemas.evidence import AttemptLost
-from schemas.operation import Micros, Operation
+from schemas.operation import SECOND, Micros, Operation
 from schemas.states import FINAL, Errand
 
 _PAIRS_AT_ONCE = 64
+SINK_SECONDS = 60
+"""How long a row that cannot be read or judged is left alone."""
+_log = structlog.get_logger("ledger")
 
 
 def claim(tx: Transaction, commands: list[ClaimWork]) -> list[ClaimedWork]:
@@ -60,7 +64,7 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
     answers = []
     for command in commands:
         op = fold.get(command.operation_id)
-        if op is None or op.lease_fence != command.fence or op.lease_until is None:
+        if op is None or not holds_lease(op, command.fence):
             answers.append(False)
             continue
         due = now if op.hinted_at is not None and op.last_read_at is not None and op.hinted_at > op.last_read_at else command.due_at
@@ -71,6 +75,11 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
         answers.append(True)
     fold.flush()
     return answers
+
+
+def holds_lease(op: Operation, fence: int) -> bool:
+    """Return whether the lease of this fence still stands: not released, and taken by nobody else since."""
+    return op.lease_fence == fence and op.lease_until is not None
 
 
 def close_attempt(tx: Transaction, attempt_id: str, outcome: str, error: str, now: Micros) -> None:
@@ -86,7 +95,12 @@ def _claim(tx: Transaction, command: ClaimWork) -> ClaimedWork:
     opened: list[dict[str, Any]] = []
     for op in picked:
         fold.take(op)
-        claimed = _lease(fold, op, command, clock, opened)
+        try:
+            claimed = _lease(fold, op, command, clock, opened)
+        except Exception as error:  # noqa: BLE001 - one row that cannot be judged must not hold back all others (B113)
+            fold.drop(op.id)
+            _sink(tx, op.id, error, command.now)
+            continue
         if claimed is not None:
             items.append(claimed)
     if opened:
@@ -216,19 +230,39 @@ _NEXT_PAIR = (
 )
 
 
-def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: set[str], now: Micros, clock: Micros) -> list[Operation]:
-    query = (
-        sa.select(operations)
-        .where(
-            operations.c.provider == provider,
-            operations.c.owner == owner,
-            operations.c.due_at <= now,
-            operations.c.due_at.is_not(None),
-            operations.c.lease_until.is_(None) | (operations.c.lease_until <= clock),
-        )
-        .order_by(operations.c.due_at)
-        .limit(min(take + len(seen), CHUNK))
-        .with_for_update(skip_locked=True)
+_DUE_ROWS = (
+    sa.select(operations)
+    .where(
+        operations.c.provider == sa.bindparam("p"),
+        operations.c.owner == sa.bindparam("o"),
+        operations.c.due_at <= sa.bindparam("now"),
+        operations.c.due_at.is_not(None),
+        operations.c.lease_until.is_(None) | (operations.c.lease_until <= sa.bindparam("clock")),
     )
-    rows = [from_row(row, tx.vault) for row in tx.connection.execute(query) if row.id not in seen]
-    return rows[:take]
+    .order_by(operations.c.due_at)
+    .limit(sa.bindparam("most"))
+    .with_for_update(skip_locked=True)
+)
+
+
+def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: set[str], now: Micros, clock: Micros) -> list[Operation]:
+    wanted = {"p": provider, "o": owner, "now": now, "clock": clock, "most": min(take + len(seen), CHUNK)}
+    rows: list[Operation] = []
+    for row in tx.connection.execute(_DUE_ROWS, wanted).all():
+        if row.id in seen or len(rows) == take:
+            continue
+        try:
+            rows.append(from_row(row, tx.vault))
+        except LedgerError as error:
+            _sink(tx, row.id, error, now)
+    return rows
+
+
+def _sink(tx: Transaction, operation_id: str, error: Exception, now: Micros) -> None:
+    """Let a row that cannot be read or judged sink behind all others, visibly; it is tried again later (B113, B115)."""
+    _log.error("ledger.row_sunk", operation=operation_id, error=type(error).__name__)
+    tx.connection.execute(
+        sa.update(operations)
+        .where(operations.c.id == operation_id)
+        .values(due_at=now + SINK_SECONDS * SECOND, revision=operations.c.revision + 1)
+    )

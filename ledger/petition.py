@@ -5,7 +5,7 @@ from dataclasses import replace
 import sqlalchemy as sa
 
 from ledger.fold import Fold
-from ledger.jobs import JobKey, attach_orphans, bind_job, lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs
 from ledger.tables import operations
 from ledger.transaction import Transaction
 from schemas.commands import Petition, Petitioned
@@ -19,7 +19,9 @@ def petition(tx: Transaction, commands: list[Petition]) -> list[Petitioned]:
     keys = _keys(tx, commands)
     owners = lock_jobs(tx, [key for key in keys.values() if key is not None], now)
     fold.lock(command.operation_id for command in commands)
-    answers = [_petition(fold, command, keys.get(id(command)), owners) for command in commands]
+    bound: dict[JobKey, str] = {}
+    answers = [_petition(fold, command, keys.get(id(command)), owners, bound) for command in commands]
+    bind_jobs(fold, bound, chance=commands[0].chance)
     fold.flush()
     return [
         answer if answer.operation is None else replace(answer, operation=fold.get(answer.operation.id) or answer.operation)
@@ -52,7 +54,7 @@ def _named_job(command: Petition) -> str | None:
             return None
 
 
-def _petition(fold: Fold, command: Petition, key: JobKey | None, owners: dict[JobKey, str | None]) -> Petitioned:
+def _petition(fold: Fold, command: Petition, key: JobKey | None, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> Petitioned:
     op = fold.get(command.operation_id)
     if op is None or (command.owner is not None and op.owner != command.owner):
         return Petitioned(outcome="not_found")
@@ -70,7 +72,5 @@ def _petition(fold: Fold, command: Petition, key: JobKey | None, owners: dict[Jo
     after = fold.get(op.id)
     assert after is not None
     if key is not None and after.remote_job_id == key[1] and owners.get(key) is None:
-        bind_job(fold.tx, key, op.id)
-        owners[key] = op.id
-        attach_orphans(fold, key, op.id, chance=command.chance)
+        owners[key] = bound[key] = op.id
     return Petitioned(outcome="applied", operation=after)

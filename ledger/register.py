@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import Fold
-from ledger.jobs import attach_orphans, bind_job, lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs
 from ledger.rows import from_row, to_row
 from ledger.tables import idempotency_keys, operations
 from ledger.transaction import Transaction
@@ -25,6 +25,7 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
     taken = _lock_keys(tx, commands)
     owners = lock_jobs(tx, [job for command in commands if (job := _job(command.intent)) is not None], now)
     known = _known(tx, [command.intent.id for command in commands])
+    bound: dict[JobKey, str] = {}
     answers: list[Registered | None] = []
     for command in commands:
         intent = command.intent
@@ -37,7 +38,8 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
             same = holder[1] == intent.request_fingerprint
             answers.append(None if same else Registered(outcome="key_reused"))
             continue
-        answers.append(_record(tx, fold, command, owners))
+        answers.append(_record(tx, fold, command, owners, bound))
+    bind_jobs(fold, bound, chance=0.5)
     _insert(tx, fold)
     fold.flush()
     return [
@@ -55,7 +57,7 @@ def _final(fold: Fold, answer: Registered) -> Registered:
     return replace(answer, operation=fold.get(answer.operation.id) or answer.operation)
 
 
-def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[str, str], str | None]) -> Registered:
+def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> Registered:
     intent = command.intent
     operation, step = begin(intent, command.now)
     job = _job(intent)
@@ -66,8 +68,7 @@ def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[tuple[s
         owners[job] = intent.id
     fold.begin(operation, step, intent.subject)
     if job is not None:
-        bind_job(tx, job, intent.id)
-        attach_orphans(fold, job, intent.id, chance=0.5)
+        bound[job] = intent.id
     tx.changed.add(intent.id)
     tx.due.add(intent.id)
     return Registered(outcome="created", operation=operation)

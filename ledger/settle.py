@@ -7,8 +7,8 @@ import sqlalchemy as sa
 
 from ledger.errors import RecordError
 from ledger.fold import CHUNK, Fold
-from ledger.jobs import JobKey, attach_orphans, bind_job, lock_jobs
-from ledger.leases import close_attempt
+from ledger.jobs import JobKey, bind_jobs, lock_jobs
+from ledger.leases import holds_lease
 from ledger.tables import attempts, exchanges, observations, operations
 from ledger.transaction import Transaction
 from schemas.commands import Settle, Settled
@@ -23,7 +23,7 @@ from schemas.evidence import (
     NotSent,
     Read,
 )
-from schemas.operation import Operation
+from schemas.operation import Micros, Operation
 from schemas.states import FINAL, PARKED
 
 
@@ -34,24 +34,38 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
     providers = _providers(tx, commands)
     owners = lock_jobs(tx, [key for command in commands if (key := _job(command, providers)) is not None], now)
     fold.lock(command.operation_id for command in commands)
+    batch = _Batch(fold, owners, providers, _attempts(tx, commands))
+    done = _carried_out(tx, commands)
     answers = []
-    kept: list[dict[str, Any]] = []
     for command in commands:
-        if fold.get(command.operation_id) is None:
+        op = fold.get(command.operation_id)
+        if op is None:
             raise RecordError(f"{command.operation_id} is not on record")
-        answers.append(_settle(fold, command, owners, providers))
-        if command.exchange is not None and not _told_before(fold, command):
-            kept.append(_exchange_row(tx, command))
-    if kept:
-        tx.connection.execute(sa.insert(exchanges), kept)
+        if command.exchange is not None and command.exchange.id in done:
+            answers.append(Settled(operation=op, stale=not holds_lease(op, command.fence)))
+        else:
+            answers.append(batch.settle(command))
+    batch.write(chance=commands[0].chance)
     fold.flush()
     return [replace(answer, operation=fold.get(answer.operation.id) or answer.operation) for answer in answers]
 
 
-def _told_before(fold: Fold, command: Settle) -> bool:
-    """Return whether the answer is the one that was kept with the latest observation: then the count says enough."""
-    op = fold.before(command.operation_id)
-    return isinstance(command.evidence, Read) and command.evidence.digest != "" and command.evidence.digest == op.observation_digest
+def _carried_out(tx: Transaction, commands: list[Settle]) -> set[str]:
+    """Return the exchanges that are on record: their commands came before, and only the answer to their commit was lost.
+
+    What an errand brought is judged once: a second judgement would close a successor's attempt. (A repeated reading keeps
+    no exchange; judged twice, it is counted twice, and nothing else.)
+    """
+    ids = sorted(command.exchange.id for command in commands if command.exchange is not None)
+    found: set[str] = set()
+    for start in range(0, len(ids), CHUNK):
+        found.update(tx.connection.execute(sa.select(exchanges.c.id).where(exchanges.c.id.in_(ids[start : start + CHUNK]))).scalars())
+    return found
+
+
+def _told_before(op: Operation, evidence: Evidence) -> bool:
+    """Return whether a reading says just what the latest observation says: then its count is enough to keep."""
+    return isinstance(evidence, Read) and evidence.digest != "" and evidence.digest == op.observation_digest
 
 
 def _providers(tx: Transaction, commands: list[Settle]) -> dict[str, str]:
@@ -64,66 +78,156 @@ def _providers(tx: Transaction, commands: list[Settle]) -> dict[str, str]:
     return found
 
 
+def _attempts(tx: Transaction, commands: list[Settle]) -> dict[str, tuple[str, int]]:
+    """Return outcome and send limit of the attempts that are settled, read under their operations' locks."""
+    ids = sorted({command.attempt_id for command in commands if command.attempt_id is not None})
+    found: dict[str, tuple[str, int]] = {}
+    for start in range(0, len(ids), CHUNK):
+        query = sa.select(attempts.c.id, attempts.c.outcome, attempts.c.sent_before).where(attempts.c.id.in_(ids[start : start + CHUNK]))
+        found.update({row.id: (row.outcome, int(row.sent_before)) for row in tx.connection.execute(query)})
+    return found
+
+
 def _job(command: Settle, providers: dict[str, str]) -> JobKey | None:
     if isinstance(command.evidence, JobKnown) and command.operation_id in providers:
         return providers[command.operation_id], command.evidence.remote_job_id
     return None
 
 
-def _settle(fold: Fold, command: Settle, owners: dict[JobKey, str | None], providers: dict[str, str]) -> Settled:
-    op = fold.get(command.operation_id)
-    assert op is not None
-    holds = op.lease_fence == command.fence and op.lease_until is not None
-    evidence = _close(fold, op, command)
-    key = _job(command, providers)
-    if key is not None and owners.get(key) not in {None, op.id}:
-        evidence = JobsConflict(remote_job_ids=(key[1],), message="the job belongs to another operation")
-        key = None
-    cause_id = command.attempt_id or (command.exchange.id if command.exchange is not None else "")
-    if isinstance(evidence, Read):
-        evidence, cause_id = _observe(fold, op, evidence, command)
-    decision = fold.judge(
-        op.id,
-        evidence,
-        actor=command.actor,
-        chance=command.chance,
-        cause_id=cause_id,
-        started_at=command.started_at,
-        holds_lease=holds,
-    )
-    if holds:
-        _release(fold, command)
-    after = fold.get(op.id)
-    assert after is not None
-    if key is not None and after.remote_job_id == key[1] and owners.get(key) is None:
-        bind_job(fold.tx, key, op.id)
-        owners[key] = op.id
-        attach_orphans(fold, key, op.id, chance=command.chance)
-    return Settled(operation=after, stale=not holds, refused=decision.refused)
+class _Batch:
+    """What a batch of settlements writes besides the fold: gathered here, written in one statement a table."""
 
+    def __init__(
+        self, fold: Fold, owners: dict[JobKey, str | None], providers: dict[str, str], attempts_: dict[str, tuple[str, int]]
+    ) -> None:
+        self.fold = fold
+        self._owners = owners
+        self._providers = providers
+        self._attempts = attempts_
+        self._bound: dict[JobKey, str] = {}
+        self._closed: list[dict[str, Any]] = []
+        self._counted: list[dict[str, Any]] = []
+        self._observed: list[dict[str, Any]] = []
+        self._exchanges: list[dict[str, Any]] = []
 
-def _close(fold: Fold, op: Operation, command: Settle) -> Evidence:
-    """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away.
+    def settle(self, command: Settle) -> Settled:
+        """Judge one settlement."""
+        fold = self.fold
+        op = fold.get(command.operation_id)
+        assert op is not None
+        holds = holds_lease(op, command.fence)
+        evidence = self._close(op, command)
+        key = _job(command, self._providers)
+        if key is not None and self._owners.get(key) not in {None, op.id}:
+            evidence = JobsConflict(remote_job_ids=(key[1],), message="the job belongs to another operation")
+            key = None
+        cause_id = command.attempt_id or (command.exchange.id if command.exchange is not None else "")
+        if command.exchange is not None and not _told_before(op, evidence):
+            self._exchanges.append(_exchange_row(fold.tx, command))
+        if isinstance(evidence, Read):
+            cause_id = self._observe(op, evidence, command)
+            evidence = replace(evidence, observation_id=cause_id)
+        decision = fold.judge(
+            op.id,
+            evidence,
+            actor=command.actor,
+            chance=command.chance,
+            cause_id=cause_id,
+            started_at=command.started_at,
+            holds_lease=holds,
+        )
+        if holds:
+            _release(fold, command)
+        after = fold.get(op.id)
+        assert after is not None
+        if key is not None and after.remote_job_id == key[1] and self._owners.get(key) is None:
+            self._owners[key] = self._bound[key] = op.id
+        return Settled(operation=after, stale=not holds, refused=decision.refused)
 
-    One that is ambiguous may be executed as late as a lost one: absence is judged from the attempt's own limit.
-    """
-    evidence = command.evidence
-    if command.attempt_id is None:
+    def write(self, *, chance: float) -> None:
+        """Write attempts, observations, exchanges and jobs; early deliveries attach now."""
+        connection = self.fold.tx.connection
+        for statement, rows in (
+            (_CLOSE, self._closed),
+            (sa.insert(observations), self._observed),
+            (_COUNT, self._counted),
+            (sa.insert(exchanges), self._exchanges),
+        ):
+            if rows:
+                connection.execute(statement, rows)
+        bind_jobs(self.fold, self._bound, chance=chance)
+
+    def _close(self, op: Operation, command: Settle) -> Evidence:
+        """Close the attempt. One that had been declared lost and surely was not sent takes a doubt away.
+
+        One that is ambiguous may be executed as late as a lost one: absence is judged from the attempt's own limit.
+        """
+        evidence = command.evidence
+        if command.attempt_id is None:
+            return evidence
+        if command.attempt_id not in self._attempts:
+            raise RecordError(f"{command.attempt_id} is not on record")
+        before, sent_before = self._attempts[command.attempt_id]
+        outcome, error = _fate(evidence)
+        self._closed.append({"b_id": command.attempt_id, "outcome": outcome, "error": error[:200], "closed_at": self.fold.now})
+        if op.open_attempt == command.attempt_id:
+            self.fold.work(op.id, open_attempt=None, open_errand=None)
+        if isinstance(evidence, NotSent | CreateRejected):
+            return replace(evidence, was_lost=before == "lost" and not _tried_since(self.fold, command))
+        if isinstance(evidence, CreateAmbiguous):
+            return replace(evidence, sent_before=sent_before)
         return evidence
-    outcome, error = _fate(evidence)
-    row = fold.tx.connection.execute(
-        sa.select(attempts.c.outcome, attempts.c.sent_before).where(attempts.c.id == command.attempt_id)
-    ).one_or_none()
-    if row is None:
-        raise RecordError(f"{command.attempt_id} is not on record")
-    close_attempt(fold.tx, command.attempt_id, outcome, error, fold.now)
-    if op.open_attempt == command.attempt_id:
-        fold.work(op.id, open_attempt=None, open_errand=None)
-    if isinstance(evidence, NotSent | CreateRejected):
-        return replace(evidence, was_lost=row.outcome == "lost")
-    if isinstance(evidence, CreateAmbiguous):
-        return replace(evidence, sent_before=int(row.sent_before))
-    return evidence
+
+    def _observe(self, op: Operation, evidence: Read, command: Settle) -> str:
+        """Keep the observation: an identical reading counts up the latest one, another one is a new row (C4)."""
+        facts, fold = evidence.facts, self.fold
+        tail = op.id.removeprefix("op_")
+        if op.observations > 0 and _told_before(op, evidence):
+            observation = f"obs_{tail}_{op.observations}"
+            self._counted.append({"b_id": observation, "b_at": fold.now})
+            return observation
+        number = op.observations + 1
+        fold.work(op.id, observations=number)
+        self._observed.append(
+            {
+                "id": f"obs_{tail}_{number}",
+                "operation": op.id,
+                "number": number,
+                "digest": evidence.digest,
+                "reading": str(facts.reading),
+                "remote_state": facts.remote_state[:200],
+                "progress": facts.progress,
+                "provider_time": facts.provider_time,
+                "first_at": fold.now,
+                "last_at": fold.now,
+                "count": 1,
+                "exchange": command.exchange.id if command.exchange is not None else None,
+            }
+        )
+        return f"obs_{tail}_{number}"
+
+
+_CLOSE = (
+    sa.update(attempts)
+    .where(attempts.c.id == sa.bindparam("b_id"))
+    .values(outcome=sa.bindparam("outcome"), error=sa.bindparam("error"), closed_at=sa.bindparam("closed_at"))
+)
+_COUNT = (
+    sa.update(observations)
+    .where(observations.c.id == sa.bindparam("b_id"))
+    .values(count=observations.c.count + 1, last_at=sa.bindparam("b_at"))
+)
+
+
+def _tried_since(fold: Fold, command: Settle) -> bool:
+    """Return whether another try was opened after this one (an attempt's number is its fence).
+
+    The doubt about this one may have been cleared before that (absence proven): what is counted now may be the other's.
+    """
+    later = sa.select(attempts.c.id).where(
+        attempts.c.operation == command.operation_id, attempts.c.errand == str(command.errand), attempts.c.number > command.fence
+    )
+    return fold.tx.connection.execute(later.limit(1)).one_or_none() is not None
 
 
 def _fate(evidence: Evidence) -> tuple[str, str]:
@@ -143,47 +247,25 @@ def _release(fold: Fold, command: Settle) -> None:
     op = fold.get(command.operation_id)
     assert op is not None
     due = op.due_at
-    looks_again = op.hinted_at is not None and op.hinted_at >= command.started_at
-    if due is not None and looks_again and op.state not in FINAL and op.state not in PARKED and _may_hasten(command):
+    if (
+        due is not None
+        and looks_again(op, command.started_at)
+        and op.state not in FINAL
+        and op.state not in PARKED
+        and _may_hasten(command)
+    ):
         due = fold.now
     fold.work(op.id, lease_owner=None, lease_until=None, due_at=due)
+
+
+def looks_again(op: Operation, started_at: Micros) -> bool:
+    """Return whether a hint came after the call began, which therefore may not have seen what the hint is about."""
+    return op.hinted_at is not None and op.hinted_at >= started_at
 
 
 def _may_hasten(command: Settle) -> bool:
     """Return whether a hint may hasten the next errand: never past the provider's own wish to wait."""
     return getattr(command.evidence, "retry_after", None) is None
-
-
-def _observe(fold: Fold, op: Operation, evidence: Read, command: Settle) -> tuple[Read, str]:
-    """Keep the observation: an identical reading counts up the latest one, another one is a new row (C4)."""
-    facts, connection = evidence.facts, fold.tx.connection
-    if evidence.digest and evidence.digest == op.observation_digest and op.observations > 0:
-        observation = f"obs_{op.id.removeprefix('op_')}_{op.observations}"
-        connection.execute(
-            sa.update(observations).where(observations.c.id == observation).values(count=observations.c.count + 1, last_at=fold.now)
-        )
-        return replace(evidence, observation_id=observation), observation
-    number = op.observations + 1
-    observation = f"obs_{op.id.removeprefix('op_')}_{number}"
-    connection.execute(
-        sa.insert(observations),
-        {
-            "id": observation,
-            "operation": op.id,
-            "number": number,
-            "digest": evidence.digest,
-            "reading": str(facts.reading),
-            "remote_state": facts.remote_state[:200],
-            "progress": facts.progress,
-            "provider_time": facts.provider_time,
-            "first_at": fold.now,
-            "last_at": fold.now,
-            "count": 1,
-            "exchange": command.exchange.id if command.exchange is not None else None,
-        },
-    )
-    fold.work(op.id, observations=number)
-    return replace(evidence, observation_id=observation), observation
 
 
 def _exchange_row(tx: Transaction, command: Settle) -> dict[str, Any]:

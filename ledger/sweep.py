@@ -1,12 +1,13 @@
 """Sweeps: what was left behind is found and driven on; bounded, by key, and one bad row blocks nothing (MISSION C7, B6)."""
 
 from collections import Counter
+from typing import Any
 
 import sqlalchemy as sa
 
 from ledger.fold import Fold
 from ledger.jobs import lock_jobs
-from ledger.tables import deliveries, operations
+from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.transaction import Transaction
 from schemas.commands import Sweep, Swept
 from schemas.evidence import Hinted
@@ -17,6 +18,8 @@ RECEIPT_SECONDS = 30
 """A receipt that is still unprocessed after this is finished by the sweep (B036)."""
 ORPHAN_SECONDS = 60
 """An orphan is looked at again after this; past the provider's retry horizon it is `unclaimed`."""
+BEAT_SECONDS = 86_400
+"""A heartbeat that stopped longer ago than this is forgotten."""
 _DEFAULT_STALE_SECONDS = 3_600
 
 
@@ -30,22 +33,33 @@ def _sweep(tx: Transaction, command: Sweep) -> Swept:
     _receipts(tx, command, counts)
     _unclaimed(tx, command, counts)
     _silent(tx, command, counts)
+    _beats(tx, command, counts)
     return Swept(counts=dict(counts))
 
 
+def _beats(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Forget the heartbeats of processes that are long gone: each start has a name of its own."""
+    old = command.now - BEAT_SECONDS * SECOND
+    counts["beats_forgotten"] += tx.connection.execute(sa.delete(heartbeats).where(heartbeats.c.last_at < old)).rowcount
+
+
 def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
-    """Match what waits: receipts never processed, and orphans whose job is known by now."""
-    query = (
-        sa.select(deliveries)
-        .where(
-            (deliveries.c.status == "received") & (deliveries.c.received_at <= command.now - RECEIPT_SECONDS * SECOND)
-            | (deliveries.c.status == "orphan") & (deliveries.c.received_at <= command.now - ORPHAN_SECONDS * SECOND)
+    """Match what waits: receipts never processed, and orphans whose job is known by now.
+
+    Every row that is picked leaves the set: an orphan that nobody can claim is not picked, or a sweep's worth of them,
+    being the oldest, would stand before everything else for ever (B115).
+    """
+    late = deliveries.c.received_at <= command.now - RECEIPT_SECONDS * SECOND
+    later = deliveries.c.received_at <= command.now - ORPHAN_SECONDS * SECOND
+    rows: list[sa.Row[Any]] = []
+    for condition in ((deliveries.c.status == "received") & late, (deliveries.c.status == "orphan") & later & _claimable()):
+        query = (
+            sa.select(deliveries)
+            .where(condition, deliveries.c.provider.in_(sorted(tx.contracts)))
+            .order_by(deliveries.c.received_at)
+            .limit(command.limit)
         )
-        .where(deliveries.c.provider.in_(sorted(tx.contracts)))
-        .order_by(deliveries.c.received_at)
-        .limit(command.limit)
-    )
-    rows = tx.connection.execute(query).all()
+        rows += tx.connection.execute(query).all()
     if not rows:
         return
     owners = lock_jobs(tx, [(row.provider, row.remote_job_id) for row in rows if row.remote_job_id], command.now)
@@ -70,6 +84,20 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
             tx.connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(status=status, operation=operation))
             counts[f"receipts_{status}"] += 1
     fold.flush()
+
+
+def _claimable() -> sa.ColumnElement[bool]:
+    """Return the condition that an operation is known for a delivery's job or reference."""
+    job = sa.exists().where(
+        remote_jobs.c.provider == deliveries.c.provider,
+        remote_jobs.c.remote_job_id == deliveries.c.remote_job_id,
+        remote_jobs.c.operation.is_not(None),
+    )
+    reference = sa.exists().where(
+        (operations.c.id == deliveries.c.client_reference) | (operations.c.idempotency_token == deliveries.c.client_reference),
+        operations.c.provider == deliveries.c.provider,
+    )
+    return job | (deliveries.c.client_reference != "") & reference
 
 
 def _match_references(tx: Transaction, rows: list[sa.Row[tuple[object, ...]]], matches: dict[str, str]) -> None:

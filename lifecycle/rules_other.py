@@ -124,6 +124,8 @@ def final_read(case: Case) -> Decision:
     op, evidence = case.operation, case.evidence
     assert isinstance(evidence, Read)
     reading = evidence.facts.reading
+    if op.accepted_at is not None and case.started_at < op.accepted_at:
+        return Decision()  # it may speak of a job that a person has replaced
     if reading not in ENDED_READINGS or op.state in {State.WITHDRAWN, State.ABANDONED} or _agrees(op.state, reading):
         return Decision()
     return _incident(case, f"{op.state} on record, the provider now says {reading}")

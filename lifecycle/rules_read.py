@@ -17,6 +17,10 @@ def read(case: Case) -> Decision:
     """An answered status read on an operation whose job is known."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, Read)
+    if draft.op.accepted_at is not None and case.started_at < draft.op.accepted_at:
+        # Begun before this job was ours: it may speak of the job that a person has replaced. A fresh read is due.
+        draft.note(Cause.READING, "read_of_former_job")
+        return draft.done()
     _observe(draft, evidence)
     apply_facts(draft, evidence.facts, Cause.READING)
     return draft.done()

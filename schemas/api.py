@@ -158,7 +158,7 @@ class ItemsView(Shown):
 
 
 class ResultView(Shown):
-    """The stored result. `complete` false: a partial one."""
+    """The stored result. `complete` false: a partial one, or none could be saved (then `url` is null)."""
 
     media_type: str | None
     bytes: int | None
@@ -168,7 +168,7 @@ class ResultView(Shown):
     records: int | None
     items: ItemsView | None
     expires_at: Time | None
-    url: str
+    url: str | None
 
 
 class QuestionView(Shown):

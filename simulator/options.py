@@ -31,6 +31,7 @@ class SimulatorOptions:
     callback_timeout_seconds: float = 5.0
     late_copy_seconds: float = 1.0  # duplicate_callbacks: when the late copy comes
     retry_after_seconds: int = 1  # what 429 and 503 ask for
+    result_query: str = field(default="", repr=False)  # reports: follows the `?` of a result's address, as in signed ones; not checked
     simulate: tuple[str, ...] = ()
     body_seconds: float = 10.0  # a request's body must come within this
     max_jobs: int = 100_000  # more creates are refused with 503

@@ -61,7 +61,8 @@ def show(provider: Provider, request: Request, job: Job) -> dict[str, Any]:
     if phase is Phase.SUCCEEDED:
         digest(job)
         sha256 = _WRONG_SHA256 if "wrong_checksum" in job.faults else job.sha256
-        result = {"url": f"{url}/result", "media_type": "text/csv", "bytes": size(report.rows), "sha256": sha256}
+        query = f"?{provider.options.result_query}" if provider.options.result_query else ""
+        result = {"url": f"{url}/result{query}", "media_type": "text/csv", "bytes": size(report.rows), "sha256": sha256}
     errors = {Phase.FAILED: ("report_failed", "the report could not be made"), Phase.EXPIRED: ("expired", "not made in time")}
     code, message = errors.get(phase, ("", ""))
     return {

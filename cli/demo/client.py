@@ -40,13 +40,13 @@ class Caller:
     async def post(self, path: str, body: View, *, key: str | None = None, expect: frozenset[int]) -> tuple[int, View]:
         """Return (status, answer). Raises UnexpectedAnswerError for a status that is not in `expect`."""
         headers = {} if key is None else {"Idempotency-Key": key}
-        answer = await self._client.post(path, json=body, headers=headers)
+        answer = await self._sent("POST", path, json=body, headers=headers)
         self._told(f"POST {path}", answer.status_code)
         return answer.status_code, _judged(answer, expect)
 
     async def get(self, path: str) -> View:
         """Return an answer of 200. Raises UnexpectedAnswerError."""
-        return _judged(await self._client.get(path), frozenset({200}))
+        return _judged(await self._sent("GET", path), frozenset({200}))
 
     async def operation(self, operation: str) -> View:
         """Return the operation as it is."""
@@ -55,12 +55,12 @@ class Caller:
     async def until(self, operation: str, condition: Callable[[View], bool]) -> View:
         """Return the operation once the condition holds, by long-polls. The caller bounds it by `asyncio.timeout`."""
         while True:
-            answer = await self._client.get(f"/v1/operations/{operation}")
+            answer = await self._sent("GET", f"/v1/operations/{operation}")
             view = _judged(answer, frozenset({200}))
             if condition(view):
                 return view
             headers = {"Prefer": f"wait={WAIT_SECONDS}", "If-None-Match": answer.headers["etag"]}
-            answer = await self._client.get(f"/v1/operations/{operation}", headers=headers)
+            answer = await self._sent("GET", f"/v1/operations/{operation}", headers=headers)
             if answer.status_code != _NOT_MODIFIED and condition(_judged(answer, frozenset({200}))):
                 return _judged(answer, frozenset({200}))
 
@@ -77,10 +77,16 @@ class Caller:
 
     async def result(self, operation: str) -> bytes:
         """Return the stored bytes. Raises UnexpectedAnswerError."""
-        answer = await self._client.get(f"/v1/operations/{operation}/result")
+        answer = await self._sent("GET", f"/v1/operations/{operation}/result")
         if answer.status_code != 200:  # noqa: PLR2004 - HTTP's number
             _judged(answer, frozenset({200}))
         return answer.content
+
+    async def _sent(self, method: str, path: str, **more: Any) -> httpx.Response:
+        try:
+            return await self._client.request(method, path, **more)
+        except httpx.HTTPError as error:
+            raise UnexpectedAnswerError(f"{method} {path} got no answer ({type(error).__name__})") from error
 
 
 def _judged(answer: httpx.Response, expect: frozenset[int]) -> View:

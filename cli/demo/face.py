@@ -12,7 +12,7 @@ from cli.escaping import safe
 from schemas.operation import SECOND, Micros
 
 HEAD: Final = ("OPERATION", "EXPECTED", "HAPPENED", "JOBS", "VERDICT")
-_NAME: Final = 12
+NAME_WIDTH: Final = 12
 _STATES: Final = 44
 _MAX_TEXT: Final = 100
 _COLOURS: Final = {"succeeded": "green", "failed": "red", "cancelled": "yellow"}
@@ -49,7 +49,7 @@ def line(name: str, since: Micros, row: Mapping[str, Any]) -> tuple[str, str, st
     """Return (time and name, states, code and text) of a history row, safe to show."""
     moved = f"{row['from_state'] or '.'} -> {row['to_state']}" if row["from_state"] != row["to_state"] else f"{row['to_state']}"
     text = safe(f"{row['code']} {row['text'] or ''}".strip(), _MAX_TEXT)
-    return f"{since / SECOND:7.3f}  {name:<{_NAME}}", moved, text
+    return f"{since / SECOND:7.3f}  {name:<{NAME_WIDTH}}", moved, text
 
 
 def summary(verdicts: Sequence[Verdict], audit: Audit, seconds: float) -> list[str]:
@@ -80,7 +80,7 @@ class Plain:
     def called(self, who: str, what: str, status: int) -> None:
         """Show a call, if asked to."""
         if self._verbose:
-            typer.echo(f"         {who:<{_NAME}}  {what} -> {status}")
+            typer.echo(f"         {who:<{NAME_WIDTH}}  {what} -> {status}")
 
     def row(self, name: str, since: Micros, row: Mapping[str, Any]) -> None:
         """Show a history row."""
@@ -112,7 +112,7 @@ class Coloured:
     def called(self, who: str, what: str, status: int) -> None:
         """Show a call, if asked to."""
         if self._verbose:
-            self._console.print(f"         {who:<{_NAME}}  {what} -> {status}", markup=False, style="dim", no_wrap=True)
+            self._console.print(f"         {who:<{NAME_WIDTH}}  {what} -> {status}", markup=False, style="dim", no_wrap=True)
 
     def row(self, name: str, since: Micros, row: Mapping[str, Any]) -> None:
         """Show a history row; an end has the colour of its kind."""
@@ -123,15 +123,14 @@ class Coloured:
         self._console.print(shown, no_wrap=True, overflow="ellipsis", crop=True)
 
     def ended(self, verdicts: Sequence[Verdict], audit: Audit, seconds: float) -> None:
-        """Show the table, with what each operation was about."""
+        """Show the table."""
         from rich.table import Table
         from rich.text import Text
 
         table = Table(*(head.capitalize() for head in HEAD), header_style="bold")
         for verdict in verdicts:
-            name, *middle, word = _cells(verdict)
-            head = Text.assemble((name, "bold"), "\n", (verdict.tells, "dim"))
-            table.add_row(head, *map(Text, middle), Text(word, style="green" if verdict.good else "bold red"))
+            *cells, word = _cells(verdict)
+            table.add_row(*map(Text, cells), Text(word, style="green" if verdict.good else "bold red"))
         self._console.print(table)
         for text in summary(verdicts, audit, seconds):
             self._console.print(text, markup=False, soft_wrap=True)

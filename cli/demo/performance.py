@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Final
 
@@ -11,13 +11,13 @@ from cli import house as composition
 from cli import serving
 from cli.demo import stage
 from cli.demo.client import Caller, UnexpectedAnswerError
-from cli.demo.face import Face
+from cli.demo.face import NAME_WIDTH, Face
 from cli.demo.plots import Cast, play
 from cli.demo.script import SCRIPT, Act
 from cli.demo.timeline import Timeline
 from cli.demo.verdict import Verdict, audit, judge
 from cli.world import RealWorld
-from schemas.world import World
+from schemas.operation import SECOND
 from simulator.server import Simulator
 
 INTERRUPTED: Final = 130  # as shells have it
@@ -43,7 +43,6 @@ class Running:
     address: str
     agent_key: str
     person_key: str
-    owner: str
 
 
 def run(wanted: Wanted, face: Face) -> int:
@@ -59,40 +58,44 @@ async def _perform(wanted: Wanted, face: Face) -> int:
         configuration = stage.configure(wanted.folder, simulator=simulator.base_url, database_url=wanted.database_url, port=wanted.port)
         house = await asyncio.to_thread(composition.open_house, configuration, world=world, migrate=True, role="demo")
         try:
-            address: asyncio.Future[str] = asyncio.get_running_loop().create_future()
-            process = serving.Process(house, web=True, reconciler=True, reread=lambda: configuration, told=address.set_result)
-            work = asyncio.create_task(process.work(), name="gateway")
-            await asyncio.wait({work, address}, return_when=asyncio.FIRST_COMPLETED)
-            if not address.done():
-                await work  # raises what kept it from listening
-                return INTERRUPTED
-            face.says(
-                f"gateway on {address.result()}, simulator on {simulator.base_url}, record in {_shown(configuration.settings.database_url)}"
-            )
-            face.says(f"shipped contracts reports and batches, unchanged; configuration in {wanted.folder / 'gateway.toml'}")
-            for name in _PLACES:
-                simulator.configure(**{f"{name}_callback_url": f"{address.result()}/webhooks/{name}"})
-            show = asyncio.create_task(_show(house, world, simulator, address.result(), known.credential, face), name="script")
-            await asyncio.wait({work, show}, return_when=asyncio.FIRST_COMPLETED)
-            if not show.done():
-                show.cancel()
-                await asyncio.wait({show})
-                await work
-                return INTERRUPTED
-            try:
-                good, running = show.result()
-            except BaseException:
-                process.stop()
-                await work
-                raise
-            if wanted.stays:
-                _farewell(face, running, simulator.base_url, wanted)
-            else:
-                process.stop()
-            await work
-            return 0 if good else 1
+            return await _serve(house, simulator, known.credential, wanted, face)
         finally:
             await asyncio.to_thread(house.ledger.close)
+
+
+async def _serve(house: composition.House, simulator: Simulator, credential: str, wanted: Wanted, face: Face) -> int:
+    """Serve, play the script once the gateway listens, and go on serving or end. A signal ends it at any time."""
+    listening = asyncio.Event()
+    addresses: list[str] = []
+
+    def told(address: str) -> None:
+        addresses.append(address)
+        listening.set()
+
+    process = serving.Process(house, web=True, reconciler=True, reread=lambda: house.configuration, told=told)
+    work = asyncio.create_task(process.work(), name="gateway")
+
+    async def play_all() -> tuple[bool, Running]:
+        await listening.wait()
+        address = addresses[0]
+        face.says(f"gateway on {address}, simulator on {simulator.base_url}, record in {_shown(house.settings.database_url)}")
+        face.says(f"contracts reports and batches as they are shipped; configuration in {wanted.folder / 'gateway.toml'}")
+        simulator.configure(**{f"{name}_callback_url": f"{address}/webhooks/{name}" for name in _PLACES})
+        return await _show(house, simulator, address, credential, face)
+
+    script = asyncio.create_task(play_all(), name="script")
+    await asyncio.wait({work, script}, return_when=asyncio.FIRST_COMPLETED)
+    if process.stopping or not script.done():  # a signal, which also makes the script's calls fail; or it could not listen
+        script.cancel()
+        await asyncio.gather(script, return_exceptions=True)
+        await work
+        return INTERRUPTED
+    if wanted.stays and script.exception() is None:
+        _farewell(face, script.result()[1], simulator.base_url, wanted)
+    else:
+        process.stop()
+    await work
+    return 0 if script.result()[0] else 1
 
 
 def _shown(url: str) -> str:
@@ -101,18 +104,18 @@ def _shown(url: str) -> str:
     return f"{scheme}://{rest.rpartition('@')[2]}" if scheme != "sqlite" else url
 
 
-async def _show(
-    house: composition.House, world: World, simulator: Simulator, address: str, credential: str, face: Face
-) -> tuple[bool, Running]:
+async def _show(house: composition.House, simulator: Simulator, address: str, credential: str, face: Face) -> tuple[bool, Running]:
     """Play the script and show its table. Returns whether all is as it must be, and what somebody needs to go on."""
+    world = house.world
     began = world.now()
     run_id = world.new_id("demo_")
     running = Running(
         address=address,
         agent_key=await stage.make_key(house.ledger, world, owner=run_id, subject="agent", scopes=stage.AGENT_SCOPES),
         person_key=await stage.make_key(house.ledger, world, owner=run_id, subject="person", scopes=stage.PERSON_SCOPES),
-        owner=run_id,
     )
+    for act in SCRIPT:
+        face.says(f"  {act.name:<{NAME_WIDTH}}  {act.tells}")
     timeline = Timeline(house.ledger, face.row, began=began)
     following = asyncio.create_task(timeline.run(), name="timeline")
     try:
@@ -137,29 +140,26 @@ async def _show(
             await following
     await timeline.catch_up()
     audited = await audit(house.ledger, world)
-    face.ended(verdicts, audited, (world.now() - began) / 1_000_000)
+    face.ended(verdicts, audited, (world.now() - began) / SECOND)
     return audited.good and all(verdict.good for verdict in verdicts), running
 
 
 async def _one(cast: Cast, act: Act) -> Verdict:
-    operation, failure = None, ""
-    began: list[str] = []
-    own = Cast(
-        agent=cast.agent,
-        person=cast.person,
-        service=cast.service,
-        simulator=cast.simulator,
-        run=cast.run,
-        callback_url=cast.callback_url,
-        began=lambda it, made: (began.append(made), cast.began(it, made))[1],
-    )
+    operation: str | None = None
+    failure = ""
+    made: list[str] = []
+
+    def began(it: Act, known: str) -> None:
+        made.append(known)
+        cast.began(it, known)
+
     try:
-        operation = await play(own, act, ACT_SECONDS)
+        operation = await play(replace(cast, began=began), act, ACT_SECONDS)
     except UnexpectedAnswerError as error:
         failure = str(error)
     except TimeoutError:
         failure = f"did not settle within {ACT_SECONDS:.0f} s"
-    return await judge(cast, act, operation or next(iter(began), None), failure)
+    return await judge(cast, act, operation or next(iter(made), None), failure)
 
 
 def _farewell(face: Face, running: Running, simulator: str, wanted: Wanted) -> None:

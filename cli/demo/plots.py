@@ -75,7 +75,7 @@ async def cancelled(cast: Cast, act: Act) -> str:
 
 
 async def adopted(cast: Cast, act: Act) -> str:
-    """A service creates the job itself; the operation is registered after the callback has come."""
+    """Let a service create the job itself; register it after the callback has come."""
     body = {**act.request, "callback_url": cast.callback_url, "simulate": list(act.faults)}
     _, job = await cast.service.post("/v1/reports", body, expect=CREATED)
     await condition(lambda: any(sent.status is not None for sent in cast.simulator.deliveries(job["id"])))
@@ -87,7 +87,7 @@ async def adopted(cast: Cast, act: Act) -> str:
 
 
 async def twins(cast: Cast, act: Act) -> str:
-    """A person looks at the provider, and names the one job that counts."""
+    """Park on several jobs for one token; a person looks at the provider and names the one that counts."""
     operation = await _create(cast, act)
 
     def oldest(view: View) -> Mapping[str, Any]:
@@ -97,7 +97,7 @@ async def twins(cast: Cast, act: Act) -> str:
 
 
 async def wrong_result(cast: Cast, act: Act) -> str:
-    """A person looks at the result that was kept, and accepts it."""
+    """Park on a wrong checksum; a person looks at the result that was kept and accepts it."""
     operation = await _create(cast, act)
 
     def looked(_: View) -> Mapping[str, Any]:

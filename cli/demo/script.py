@@ -25,6 +25,8 @@ class Expected:
     answers: frozenset[int | None] = frozenset({200})  # how all of them were answered; None: never sent
     codes: tuple[str, ...] = ()  # history rows that must be there
     deliveries: int | None = None  # history rows that a delivery caused; None: not compared
+    spent: tuple[str, ...] = ()  # counted faults that must have hit
+    reads: int = 0  # status reads that there must have been at least
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,6 +69,14 @@ SCRIPT: Final[tuple[Act, ...]] = (
         request={"input": {"count": 40}},
         faults=("drop_create_response", "finalize=0.2"),
         expected=Expected(codes=("create_ambiguous", "recovered")),
+    ),
+    Act(
+        name="partly-bad",
+        tells="2 of 500 items of a batch fail: succeeded, with the other 498",
+        provider="batches",
+        request={"input": {"count": 500, "fail": 2}},
+        faults=("finalize=0.2",),
+        expected=Expected(codes=("ended_succeeded",), deliveries=1),
     ),
     Act(
         name="echoes",
@@ -154,8 +164,8 @@ SCRIPT: Final[tuple[Act, ...]] = (
     Act(
         name="rough-reads",
         tells="404 right after the create, then 429, then an HTML page with status 200",
-        faults=("hide=1", "run=2", "rate_limit", "html_200", "lose_callbacks"),
-        expected=Expected(answers=frozenset({None})),
+        faults=("hide=1.5", "run=2", "rate_limit", "html_200", "lose_callbacks"),
+        expected=Expected(answers=frozenset({None}), spent=("rate_limit", "html_200"), reads=4),
     ),
     Act(
         name="twins",

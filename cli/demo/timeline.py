@@ -1,13 +1,18 @@
-"""The timelines: history rows of the script's operations as they are committed, told to whoever shows them."""
+"""The timelines: history rows of the script's operations as they are committed, told to whoever shows them.
+
+The ledger names the operations whose version has grown; of a row that changes nothing for callers (a delivery, a note) only
+a due errand tells, so that wakes the look at all of them.
+"""
 
 import asyncio
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Final
 
 from ledger import queries
 from ledger.ledger import Ledger
 from schemas.operation import Micros
 
+_PAUSE_SECONDS: Final = 0.05  # what is committed meanwhile is shown together, instead of reading for each commit
 Row = Mapping[str, Any]
 Shows = Callable[[str, Micros, Row], None]
 """Told of (act's name, microseconds since the beginning, history row)."""
@@ -25,7 +30,7 @@ class Timeline:
         self._changed: set[str] = set()
         self._wake = asyncio.Event()
         self._loop = asyncio.get_running_loop()
-        self._forget = ledger.on_change(self._heard)
+        self._forget = (ledger.on_change(self._heard), ledger.on_due(lambda: self._heard(None)))
 
     def follow(self, name: str, operation: str) -> None:
         """Show this operation from its first row on."""
@@ -38,8 +43,10 @@ class Timeline:
             while True:
                 await self._wake.wait()
                 await self.catch_up()
+                await asyncio.sleep(_PAUSE_SECONDS)
         finally:
-            self._forget()
+            for forget in self._forget:
+                forget()
 
     async def catch_up(self) -> None:
         """Show every row that is committed and not shown yet, in the order of their times."""

@@ -2,7 +2,7 @@
 
 import asyncio
 import hashlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -56,6 +56,13 @@ async def judge(cast: Cast, act: Act, operation: str | None, failure: str) -> Ve
     """Compare one operation with its script. `failure`: why the plot could not be played to its end."""
     if operation is None:
         return _verdict(act, "not created", 0, None, [failure])
+    try:
+        return await _judged(cast, act, operation, failure)
+    except UnexpectedAnswerError as error:
+        return _verdict(act, "cannot be told", 0, operation, [*filter(None, (failure,)), str(error)])
+
+
+async def _judged(cast: Cast, act: Act, operation: str, failure: str) -> Verdict:
     view = await cast.agent.operation(operation)
     jobs = jobs_of(cast.simulator, view)
     differences = [failure] if failure else []
@@ -65,10 +72,14 @@ async def judge(cast: Cast, act: Act, operation: str | None, failure: str) -> Ve
     except TimeoutError:
         differences.append("callbacks are missing")
     view = await cast.agent.operation(operation)
-    differences.extend(_facts(act.expected, view, len(jobs)))
-    differences.extend(_callbacks(act.expected, cast.simulator, jobs))
-    differences.extend(_history(act.expected, await cast.agent.history(operation)))
-    differences.extend([found async for found in _result(cast, act.expected, view, jobs)])
+    differences.extend(fact_differences(act.expected, view, len(jobs)))
+    differences.extend(callback_differences(act.expected, _tries(cast.simulator, jobs)))
+    differences.extend(f"the fault {name} has not hit" for job in jobs for name in act.expected.spent if job.left.get(name, 0))
+    reads = sum(len(cast.simulator.calls("GET", f"/v1/{job.api}/{job.id}")) for job in jobs)
+    if reads < act.expected.reads:
+        differences.append(f"reads: expected at least {act.expected.reads}, got {reads}")
+    differences.extend(history_differences(act.expected, await cast.agent.history(operation)))
+    differences.extend(await _result(cast, act.expected, view, jobs))
     return _verdict(act, _words(view), len(jobs), operation, differences)
 
 
@@ -98,7 +109,8 @@ def _words(view: View) -> str:
     return ", ".join(parts)
 
 
-def _facts(wanted: Expected, view: View, jobs: int) -> Iterator[str]:
+def fact_differences(wanted: Expected, view: View, jobs: int) -> Iterator[str]:
+    """Yield each fact of the operation that is otherwise than in the script."""
     found: dict[str, tuple[Any, Any]] = {
         "state": (wanted.state, view["state"]),
         "status": (wanted.status, view["status"]),
@@ -121,14 +133,15 @@ def _tries(simulator: Simulator, jobs: list[Job]) -> list[int | None]:
     return [sent.status for job in jobs for sent in simulator.deliveries(job.id)]
 
 
-def _callbacks(wanted: Expected, simulator: Simulator, jobs: list[Job]) -> Iterator[str]:
-    tries = _tries(simulator, jobs)
+def callback_differences(wanted: Expected, tries: list[int | None]) -> Iterator[str]:
+    """Yield how the answers to callbacks (None: never sent) differ from the script."""
     if wanted.callbacks is not None and (len(tries) != wanted.callbacks or set(tries) != wanted.answers):
         expected = ", ".join(sorted(_shown(status) for status in wanted.answers))
         yield f"callbacks: expected {wanted.callbacks} answered {expected or 'none'}, got {tries}"
 
 
-def _history(wanted: Expected, rows: list[View]) -> Iterator[str]:
+def history_differences(wanted: Expected, rows: Sequence[View]) -> Iterator[str]:
+    """Yield what the history lacks, and how often deliveries count otherwise than in the script."""
     missing = set(wanted.codes) - {str(row["code"]) for row in rows}
     if missing:
         yield f"history lacks {', '.join(sorted(missing))}"
@@ -137,26 +150,28 @@ def _history(wanted: Expected, rows: list[View]) -> Iterator[str]:
         yield f"deliveries applied: expected {wanted.deliveries}, got {deliveries}"
 
 
-async def _result(cast: Cast, wanted: Expected, view: View, jobs: list[Job]) -> Any:
-    """Yield how the result that the agent downloads differs from what the provider made."""
-    if wanted.result is None:
-        if view["result"] is not None:
-            yield "result: expected none"
-        return
-    if view["result"] is None:
-        yield f"result: expected a {wanted.result} one, got none"
-        return
-    if view["result"]["complete"] is not (wanted.result == "whole"):
-        yield f"result: expected a {wanted.result} one"
-    try:
-        content = await cast.agent.result(view["id"])
-    except UnexpectedAnswerError as error:
-        yield f"result: {error}"
-        return
+async def _result(cast: Cast, wanted: Expected, view: View, jobs: list[Job]) -> list[str]:
+    """Return how the result that the agent downloads differs from what the provider made."""
+    content = b""
+    if view["result"] is not None:
+        try:
+            content = await cast.agent.result(view["id"])
+        except UnexpectedAnswerError as error:
+            return [f"result: {error}"]
     job = next((job for job in jobs if job.id == view["remote"]["job_id"]), None)
-    made = b"" if job is None else _made(cast.simulator, job)
+    return list(result_differences(wanted, view["result"], content, b"" if job is None else _made(cast.simulator, job)))
+
+
+def result_differences(wanted: Expected, told: View | None, content: bytes, made: bytes) -> Iterator[str]:
+    """Yield how the result as told and as downloaded differs from the script and from what the provider made."""
+    if wanted.result is None or told is None:
+        if wanted.result is not None or told is not None:
+            yield f"result: expected {wanted.result or 'none'}, got {'none' if told is None else 'one'}"
+        return
+    if told["complete"] is not (wanted.result == "whole"):
+        yield f"result: expected a {wanted.result} one"
     digest = hashlib.sha256(content).hexdigest()
-    if not content or digest != hashlib.sha256(made).hexdigest() or digest != view["result"]["sha256"]:
+    if not content or digest != hashlib.sha256(made).hexdigest() or digest != told["sha256"]:
         yield f"result: {len(content)} bytes that are not the provider's {len(made)}"
 
 

@@ -26,11 +26,15 @@ Source = Callable[[Facts, Micros, str], Keyed]
 
 
 def key_urls(scheme: SignatureScheme) -> tuple[str, ...]:
-    """Return the addresses of the key sets that a scheme may ask for; empty where it asks for none, or for certificates only."""
+    """Return the addresses of the key sets that a scheme may ask for; none where it asks for certificates or nothing.
+
+    A vector file's scheme without an address has the empty one.
+    """
     source = scheme.options.get("keysource") or {}
     if source.get("kind") != "jwks":
         return ()
-    return tuple(dict.fromkeys([str(source.get("url", "")), *(str(url) for url in source.get("jku_allow", ()))]))
+    named = [str(source["url"])] if "url" in source else []
+    return tuple(dict.fromkeys([*named, *(str(url) for url in source.get("jku_allow", ()))])) or ("",)
 
 
 def jwks_source(source: Mapping[str, Any]) -> Source:

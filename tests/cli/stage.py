@@ -86,11 +86,12 @@ class Stage:
 
     folder: Path
     environment: dict[str, str] = field(default_factory=dict)
+    start: str = START  # what the interpreter is given to run
 
     def run(self, *arguments: str, stdin: str | None = None, **environment: str) -> Done:
         """Run a command to its end."""
         done = subprocess.run(
-            [sys.executable, "-c", START, *arguments],
+            [sys.executable, "-c", self.start, *arguments],
             cwd=self.folder,
             env=self._environment(environment),
             input=stdin or "",
@@ -105,7 +106,7 @@ class Stage:
     def running(self, *arguments: str, **environment: str) -> Iterator[Running]:
         """Run a command beside the test; it is killed at the end if it still runs."""
         process = subprocess.Popen(
-            [sys.executable, "-c", START, *arguments],
+            [sys.executable, "-c", self.start, *arguments],
             cwd=self.folder,
             env=self._environment(environment),
             stdin=subprocess.DEVNULL,

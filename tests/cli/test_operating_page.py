@@ -40,3 +40,10 @@ def test_the_page_has_every_event_of_the_house() -> None:
     """Events named `house.…` in cli/ stand in the table of events, and nothing else does."""
     used = {event for file in (ROOT / "cli").rglob("*.py") for event in re.findall(r'"(house\.[a-z_]+)"', file.read_text(encoding="utf-8"))}
     assert set(re.findall(r"^\| `(house\.[a-z_]+)` \|", PAGE.partition("## Logs")[2], re.MULTILINE)) == used
+
+
+def test_the_files_that_contributing_names_exist() -> None:
+    """Whoever adds a state, errand, contract or setting finds what CONTRIBUTING.md points to."""
+    named = re.findall(r"`((?:[a-z_]+/)+[a-z_]*(?:\.[a-z]+)?)`", (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8"))
+    assert len(named) > 15
+    assert [name for name in named if not (ROOT / name).exists()] == []

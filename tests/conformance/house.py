@@ -4,6 +4,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import sqlalchemy as sa
+
+from ledger import faults
 from ledger.audit import Fault, self_audit, verify
 from ledger.engine import Engines
 from ledger.ingest import ingest
@@ -87,10 +90,19 @@ class Record:
     vault: Vault
     contracts: dict[str, Contract] = field(default_factory=lambda: {"reports": REPORTS, "other": REPORTS})
     now: Micros = NOW
+    patience: int = 0
 
     def tx(self, function: Callable[[Transaction, list[C]], list[A]], *commands: C) -> list[A]:
-        with self.engines.write.begin() as connection:
-            return function(Transaction(connection, self.vault, self.contracts), list(commands))
+        for left in range(self.patience, -1, -1):
+            try:
+                with self.engines.write.begin() as connection:
+                    return function(Transaction(connection, self.vault, self.contracts), list(commands))
+            except sa.exc.OperationalError as error:
+                # On a busy machine SQLite's one writer may wait longer than its busy timeout. On PostgreSQL a retry would
+                # hide the deadlock that is looked for.
+                if left == 0 or self.engines.postgres or faults.classify(error) is not faults.Fault.CONFLICT:
+                    raise
+        raise AssertionError("the last round returns or raises")
 
     def register(self, *intents: Intent) -> list[Registered]:
         return self.tx(register, *(Register(intent=each, now=self.now) for each in intents))

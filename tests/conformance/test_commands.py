@@ -7,14 +7,16 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import tables
+from ledger.beats import beat
 from ledger.engine import Engines
 from ledger.leases import defer, renew
 from ledger.petition import petition
 from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
-from schemas.commands import Defer, Petition, Renew, Sweep
-from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, NotSent, RefreshAsked, StoredFile
+from schemas.commands import Beat, Defer, Petition, Renew, Sweep
+from schemas.contract import RecoveryRule
+from schemas.evidence import CancelAsked, Collected, CreateAmbiguous, JobKnown, JobNotFound, NotSent, RefreshAsked, StoredFile
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading, State
 from tests.conformance.house import LEASE, NOW, REPORTS, Record, delivery, intent, reading
@@ -155,6 +157,18 @@ def test_a_provider_without_room_is_not_claimed(record: Record) -> None:
     assert [item.operation.provider for item in record.claim(room={"other": 5})] == ["other"]
 
 
+def test_a_row_that_cannot_be_read_or_judged_holds_nothing_back(record: Record) -> None:
+    """B113, B115: one undecodable row and one whose attempt is missing sink; the others are claimed in the same round."""
+    record.register(*(intent(number) for number in range(6)))
+    with record.engines.write.begin() as connection:
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(0).id).values(request=b"not sealed"))
+        broken = {"open_attempt": "att_gone", "open_errand": "create"}
+        connection.execute(sa.update(tables.operations).where(tables.operations.c.id == intent(1).id).values(**broken))
+    assert {item.operation.id for item in record.claim()} == {intent(number).id for number in range(2, 6)}
+    assert count(record, tables.operations, tables.operations.c.due_at == NOW + 60 * SECOND) == 2
+    assert count(record, tables.history) == 6
+
+
 # --- deliveries
 
 
@@ -242,6 +256,21 @@ def test_absence_after_a_broken_connection_counts_only_from_the_attempts_own_lim
     assert (settled.operation.state, settled.operation.sent_before) == (State.CREATE_UNKNOWN, limit)
 
 
+def test_a_lost_attempt_that_was_not_sent_takes_no_doubt_away_from_a_later_one(record: Record) -> None:
+    """A4, A6: its own doubt was cleared by proven absence; the later attempt may have been executed."""
+    rule = RecoveryRule(strategies=("lookup",), visibility_seconds=0, confirmations=1, path="/lookup/{operation}")
+    record.contracts["reports"] = replace(REPORTS, recovery=rule)
+    record.register(intent(1))
+    paused = record.claim("paused", lease=1)[0]
+    lookup = record.claim("next", after=SECOND)[0]
+    absent = record.settle(lookup, JobNotFound(), after=100 * SECOND)
+    assert (lookup.errand, absent.operation.state) == (Errand.RECOVER, State.CREATE_PENDING)
+    again = record.claim("next", after=100 * SECOND)[0]
+    assert record.settle(again, CreateAmbiguous(error="reset"), after=101 * SECOND).operation.unsure_creates == 1
+    late = record.settle(paused, NotSent(errand=Errand.CREATE, error="too_late"), after=102 * SECOND)
+    assert (late.operation.state, late.operation.unsure_creates) == (State.CREATE_UNKNOWN, 1)
+
+
 def test_an_early_delivery_attaches_to_an_adopted_job(record: Record) -> None:
     """B6: the callback came before the registration."""
     record.ingest(delivery(1, "job-1"))
@@ -325,6 +354,15 @@ def test_a_receipt_that_was_never_processed_is_finished_by_the_sweep(record: Rec
     counts = record.tx(sweep, Sweep(now=NOW + 31 * SECOND, limit=10, chance=0.5))[0].counts
     assert counts["receipts_applied"] == 1
     assert count(record, tables.deliveries, tables.deliveries.c.status == "applied") == 1
+
+
+def test_heartbeats_of_processes_long_gone_are_forgotten(record: Record) -> None:
+    """C7: the table does not grow with every restart; one that beats is kept."""
+    record.tx(
+        beat, Beat(duty="work", process="old", now=NOW, ok=True), Beat(duty="work", process="new", now=NOW + 86_000 * SECOND, ok=True)
+    )
+    record.tx(sweep, Sweep(now=NOW + 86_401 * SECOND, limit=10, chance=0.5))
+    assert count(record, tables.heartbeats) == 1
 
 
 def test_an_orphan_is_unclaimed_after_the_retry_horizon_and_still_attaches(record: Record) -> None:

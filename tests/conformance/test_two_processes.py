@@ -31,7 +31,7 @@ def work(url: str, name: str, seed: int, answers: "multiprocessing.Queue[dict[st
     """Do everything that a process does to the record, in batches over the same rows as the other process."""
     chance = random.Random(seed)
     engines = open_engines(url)
-    record = Record(engines=engines, vault=Vault(MASTER))
+    record = Record(engines=engines, vault=Vault(MASTER), patience=5)
     acknowledged: set[str] = set()
     known: set[str] = set()
     errors: list[str] = []

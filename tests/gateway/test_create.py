@@ -45,7 +45,7 @@ def test_a_create_is_recorded_and_answered_with_where_to_look(tmp_path: Path) ->
             assert answer.status_code == 202
             assert answer.headers["location"] == f"/v1/operations/{made['id']}"
             assert int(answer.headers["retry-after"]) >= 1
-            assert answer.headers["etag"] == f'"{made["id"]}.{made["version"]}"'
+            assert answer.headers["etag"] == f'"{made["version"]}"'
             assert (made["status"], made["state"], made["settled"]) == ("queued", "create_pending", False)
             kept = await home.ledger.read(queries.operation, made["id"], "acme")
             assert kept is not None

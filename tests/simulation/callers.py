@@ -12,7 +12,7 @@ from tests.simulation.accounts import ORIGIN
 from tests.simulation.process import Commit, Pause, Process, Task
 from tests.simulation.remote import Remote, draw_fate
 from tests.simulation.wire import Wire
-from tests.simulation.world import SimulationFault, World
+from tests.simulation.world import BrokenInvariantError, World
 
 _ANSWERS_AT_MOST: Final = 5
 
@@ -135,20 +135,20 @@ class Callers:
         world = self.world
         world.tell("%s registered: %s", intent.id[-3:], answer.outcome)
         if answer.outcome == "key_expired":
-            raise SimulationFault("1", f"the key of {intent.id} leads to nothing")
+            raise BrokenInvariantError("1", f"the key of {intent.id} leads to nothing")
         if answer.outcome not in {"created", "replayed"}:
             return
         operation: Operation = answer.operation
         key = intent.idempotency_key or ""
         if self.keys.setdefault(key, operation.id) != operation.id:
-            raise SimulationFault("2", f"the key {key} stands for {self.keys[key]} and for {operation.id}")
+            raise BrokenInvariantError("2", f"the key {key} stands for {self.keys[key]} and for {operation.id}")
         self.acknowledged[operation.id] = operation.idempotency_token
         if operation.mode is Mode.EXTERNAL and first(operation.id) in self.external:
             self.external.discard(first(operation.id))
             world.after(world.between(0, 20), lambda: self._create_ourselves(operation))
 
     def _create_ourselves(self, operation: Operation) -> None:
-        """A service makes its own create, and reports what it knows: the truth, or that it does not know."""
+        """Make the create as the caller's own service, and report what it knows: the truth, or that it does not know."""
         world, remote = self.world, self.remotes[operation.provider]
         chance = world.random.random()
         if chance < 0.2:
@@ -173,7 +173,7 @@ class Callers:
                 Petition(operation_id=operation, owner=owner, actor="person", evidence=evidence, now=self.world.now(), chance=chance)
             )
             if owner == "owner-z" and answer.outcome != "not_found":
-                raise SimulationFault("8", f"a stranger was answered {answer.outcome} about {operation}")
+                raise BrokenInvariantError("8", f"a stranger was answered {answer.outcome} about {operation}")
             self.world.tell("petition %s on %s: %s %s", evidence.kind, operation[-3:], answer.outcome, answer.code)
 
         self.edge[0].start(task())

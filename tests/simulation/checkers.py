@@ -2,8 +2,9 @@
 
 1 acknowledged is stored · 2 a dedup key is applied once · 3 no final without an admissible cause and the provider's
 agreement · 4 no byte without record and attempt, one token, one job · 5 due and questions · 6 history is the record ·
-7 final never changes · 8 a caller sees its own · 10 order-free; C hints are followed by a look; R one revision, one content;
-E everything settles; A requests are those of the contract. 9 (no secret leaves the vault) is not visible here.
+7 final never changes · 8 a caller sees its own · 10 order-free. C hints are followed by a look; L leases fall by their
+own fence; R one revision, one content; E everything settles; A requests are those of the contract; H an assertion of the
+house, X any other exception. 9 (no secret leaves the vault) is not visible here.
 """
 
 from typing import Any, Final
@@ -14,13 +15,14 @@ from ledger.audit import self_audit, verify_operation
 from ledger.history import link, read_changes
 from ledger.rows import from_row
 from ledger.tables import history, operations
+from schemas.commands import Defer, Settle
 from schemas.operation import FOLDED, Micros
 from schemas.states import ACTIVE, ADMISSIBLE, FINAL, PARKED, WAITING, Cause, Reading, State
 from tests.simulation.callbacks import Postman
 from tests.simulation.callers import Callers, first
 from tests.simulation.record import Record
 from tests.simulation.remote import Remote
-from tests.simulation.world import SimulationFault, World
+from tests.simulation.world import BrokenInvariantError, World
 
 _QUESTIONS: Final = ("question_id", "question_kind", "question_until", "incident_id", "superseded_by")
 _VERDICT: Final = tuple(name for name in FOLDED if name not in _QUESTIONS)
@@ -42,6 +44,7 @@ class Checkers:
         self.glimpsed: dict[str, Row] = {}  # what another writer wrote inside the running transaction
         self.folds: dict[str, tuple[int, bytes, dict[str, Any]]] = {}
         self.steps = 0
+        self._holders: set[tuple[str, int]] = set()
         cursor = record.raw.execute("SELECT * FROM operations LIMIT 0")
         self._columns = [column[0] for column in cursor.description]
 
@@ -52,10 +55,11 @@ class Checkers:
     def _all(self) -> list[Row]:
         return [dict(zip(self._columns, values, strict=True)) for values in self.record.raw.execute("SELECT * FROM operations")]
 
-    def after_commit(self, kind: str) -> None:
+    def after_commit(self, kind: str, commands: list[Any]) -> None:
         """Check everything that a commit may have broken."""
         self.steps += 1
-        changed = []
+        if kind != "ClaimWork":
+            self._holders = {(command.operation_id, command.fence) for command in commands if isinstance(command, Settle | Defer)}
         for row in self._all():
             before = self.rows.get(row["id"])
             seen = self.glimpsed.get(row["id"])
@@ -66,7 +70,6 @@ class Checkers:
                     self._fail("R", row, f"two contents of revision {row['revision']}")
                 continue
             self.rows[row["id"]] = row
-            changed.append(row)
             self._check(row, before, kind)
             self._follow(row)
         self._stored()
@@ -75,7 +78,7 @@ class Checkers:
         """Check, as bytes leave: the attempt is committed, open, and the operation's own (4)."""
         row = self.rows.get(operation)
         if row is None:
-            raise SimulationFault("4", f"bytes leave for {operation}, which is not on record")
+            raise BrokenInvariantError("4", f"bytes leave for {operation}, which is not on record")
         if token and token != row["idempotency_token"]:
             self._fail("4", row, "another token than the recorded one is sent")
         if not acts:
@@ -96,6 +99,8 @@ class Checkers:
                 self._fail("4", row, "the token changed")
             if row["lease_fence"] < before["lease_fence"] or row["revision"] < before["revision"]:
                 self._fail("R", row, "fence or revision went back")
+            if kind != "ClaimWork":
+                self._lease(row, before, state)
         if state in FINAL:
             self._final(row, state)
         elif row["id"] in self.finals:
@@ -107,6 +112,12 @@ class Checkers:
         if kind == "Settle":
             self._awake(row, state)
         self.callers.look(row)
+
+    def _lease(self, row: Row, before: Row, state: State) -> None:
+        """Check that a lease is given back by its own fence, or falls with the last thing that was owed."""
+        given_back = before["lease_until"] is not None and row["lease_until"] is None
+        if given_back and state not in FINAL and state not in PARKED and (row["id"], before["lease_fence"]) not in self._holders:
+            self._fail("L", row, f"the lease of fence {before['lease_fence']} was taken away by somebody else")
 
     def _due(self, row: Row, state: State) -> None:
         due, question = row["due_at"] is not None, row["question_id"] is not None
@@ -121,7 +132,7 @@ class Checkers:
             self._fail("5", row, f"due {due}, question {question}")
 
     def _awake(self, row: Row, state: State) -> None:
-        """A hint that came after the last look began is followed by another look, at once."""
+        """Check that a hint which came after the last look began is followed by another look, at once."""
         hinted = self.postman.hinted.get(row["id"])
         if hinted is None or row["lease_until"] is not None or state not in _HINT_STATES:
             return
@@ -139,7 +150,7 @@ class Checkers:
         self._agrees(row, state)
 
     def _agrees(self, row: Row, state: State) -> None:
-        """The provider's truth carries the final state."""
+        """Check that the provider's truth carries the final state."""
         remote = self.remotes[row["provider"]]
         job = remote.jobs.get(row["remote_job_id"] or "")
         truth = job.reading(self.world.time) if job is not None else None
@@ -199,15 +210,15 @@ class Checkers:
         raw = self.record.raw
         for operation, token in self.callers.acknowledged.items():
             if operation not in self.rows or self.rows[operation]["idempotency_token"] != token:
-                raise SimulationFault("1", f"{operation} was acknowledged and is not on record")
+                raise BrokenInvariantError("1", f"{operation} was acknowledged and is not on record")
         keys: dict[tuple[str, str], int] = {}
         for provider, key in raw.execute("SELECT provider, dedup_key FROM deliveries"):
             keys[provider, key] = keys.get((provider, key), 0) + 1
             if keys[provider, key] > 1:
-                raise SimulationFault("2", f"the delivery {key} of {provider} is applied twice")
+                raise BrokenInvariantError("2", f"the delivery {key} of {provider} is applied twice")
         missing = self.postman.acknowledged.keys() - keys.keys()
         if missing:
-            raise SimulationFault("1", f"acknowledged deliveries are not on record: {sorted(missing)}")
+            raise BrokenInvariantError("1", f"acknowledged deliveries are not on record: {sorted(missing)}")
 
     # --- at the end
 
@@ -227,7 +238,7 @@ class Checkers:
         with self.record.look() as view:
             counts = self_audit(view, self.world.time)
         if any(counts.values()):
-            raise SimulationFault("E", f"the self-audit finds {counts}")
+            raise BrokenInvariantError("E", f"the self-audit finds {counts}")
         self._histories()
         self._deliveries()
 
@@ -237,9 +248,9 @@ class Checkers:
         for identity, provider, job, status, operation in self.record.raw.execute(query):
             wanted = bound.get((provider, job))
             if wanted is not None and (status != "applied" or operation != wanted):
-                raise SimulationFault("E", f"{identity} is {status} for {operation}; its job belongs to {wanted}")
+                raise BrokenInvariantError("E", f"{identity} is {status} for {operation}; its job belongs to {wanted}")
             if status not in {"applied", "orphan", "unclaimed"}:
-                raise SimulationFault("E", f"{identity} is left as {status}")
+                raise BrokenInvariantError("E", f"{identity} is left as {status}")
 
     def _fail(self, checker: str, row: Row, message: str) -> None:
-        raise SimulationFault(checker, f"{row['id']} ({row['provider']}, {row['state']}): {message}")
+        raise BrokenInvariantError(checker, f"{row['id']} ({row['provider']}, {row['state']}): {message}")

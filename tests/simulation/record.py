@@ -6,6 +6,7 @@ process, because a new one would compile every statement again.
 
 import contextlib
 import functools
+import re
 from collections.abc import Callable, Iterator
 from typing import Any, Final
 
@@ -20,6 +21,7 @@ from schemas.contract import Contract
 from tests.simulation.world import World
 
 VAULT: Final = Vault(bytes(range(32)))
+_UNIQUE: Final = re.compile(r",\s*CONSTRAINT uq_deliveries\w+ UNIQUE \(provider, dedup_key\)")
 Function = Callable[[Transaction, list[Any]], list[Any]]
 Intruder = Callable[[Transaction], None]
 
@@ -47,16 +49,26 @@ def _driver(engines: Engines) -> Any:
 class Record:
     """One database and what stands around its commits. `after` is called after each commit, with what it may have changed."""
 
-    def __init__(self, world: World, contracts: dict[str, Contract]) -> None:
+    def __init__(self, world: World, contracts: dict[str, Contract], *, unique_deliveries: bool = True) -> None:
         self.world = world
         self.contracts = contracts
         self.engines = _stage()
         self.raw = _driver(self.engines)
         _driver(_template()).backup(self.raw)
-        self.after: Callable[[str], None] = lambda _: None
+        if not unique_deliveries:
+            self._forget_uniqueness()
+        self.after: Callable[[str, list[Any]], None] = lambda _kind, _commands: None
         self.begins: Callable[[], None] = lambda: None
         self.intruder: Intruder | None = None
         self.conflicts = 0
+
+    def _forget_uniqueness(self) -> None:
+        """Make the table of deliveries again without its unique key."""
+        (text,) = self.raw.execute("SELECT sql FROM sqlite_master WHERE name = 'deliveries'").fetchone()
+        without, count = _UNIQUE.subn("", text)
+        assert count == 1, "the unique key of deliveries is not where it was"
+        self.raw.execute("DROP TABLE deliveries")
+        self.raw.execute(without)
 
     def transact(self, kind: str, function: Function, commands: list[Any], *, crash: float = 0.0) -> tuple[list[Any], bool]:
         """Run one transaction. Returns the answers and whether the process dies right after the commit.
@@ -65,7 +77,7 @@ class Record:
         """
         dies_before, dies_after = self.world.hit(crash), self.world.hit(crash)
         answers = self._run(function, commands, dies_before=dies_before)
-        self.after(kind)
+        self.after(kind, commands)
         return answers, dies_after
 
     @contextlib.contextmanager
@@ -87,10 +99,7 @@ class Record:
         self.begins()
         with self.engines.begin() as connection:
             tx = Transaction(connection, VAULT, self.contracts)
-            if intruder is None:
-                answers = function(tx, commands)
-            else:
-                answers = self._intruded(tx, function, commands, intruder)
+            answers = function(tx, commands) if intruder is None else self._intruded(tx, function, commands, intruder)
             if dies_before:
                 raise Crash
         return answers

@@ -1,17 +1,16 @@
 """One seed from beginning to end: two or three workers, a web process, five providers, callers, people, faults; then calm.
 
-`tell` runs a story and returns it; a broken invariant is a SimulationFault. What a story is made of is drawn from its seed
+`tell` runs a story and returns it; a broken invariant is a BrokenInvariantError. What a story is made of is drawn from its seed
 and from nothing else, so that `SIMULATION_SEED=N python -m pytest tests/simulation` tells it again.
 """
 
 from dataclasses import dataclass, field
 from random import Random
-from typing import Any, Final
+from typing import Final
 
 from ledger.leases import claim
 from ledger.transaction import Transaction
 from schemas.commands import Claimed, ClaimWork, Sweep
-from schemas.contract import Contract
 from schemas.http import HttpRequest
 from schemas.operation import SECOND, Micros
 from schemas.states import ACTING, Errand
@@ -24,7 +23,7 @@ from tests.simulation.record import Intruder, Record
 from tests.simulation.remote import Remote
 from tests.simulation.wire import SEND_BUDGET, Wire
 from tests.simulation.worker import Desk, reconcile
-from tests.simulation.world import EPOCH, SimulationFault, World
+from tests.simulation.world import EPOCH, BrokenInvariantError, World
 
 _STEPS_AT_MOST: Final = 20_000
 _COMMITS_AT_MOST: Final = 1_500
@@ -32,7 +31,6 @@ _HORIZON: Final[Micros] = 60 * 86_400 * SECOND
 _SWEEP_SECONDS: Final = 600.0
 _MILD: Final = Temper(crash=0.004, stall=0.01, commit_crash=0.004)
 _HARSH: Final = Temper(crash=0.03, stall=0.08, commit_crash=0.03)
-_GENTLE: Final = Temper(crash=0.0, stall=0.0, commit_crash=0.0)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,6 +41,8 @@ class Options:
     same_token: bool = True
     confirmations: int = 2
     intruders: float = 0.0  # chance that another writer comes between the reading and the writing of a transaction
+    unique_deliveries: bool = True
+    harsh: bool | None = None  # None: as the seed says
     plain: bool = False  # nothing whose end depends on timing
     callbacks: int = 0  # which of the possible sets of callbacks
     kinds: tuple[str, ...] = KINDS
@@ -56,7 +56,7 @@ class Story:
     ends: dict[str, tuple[str, str | None]] = field(default_factory=dict)  # operation -> state and error code
     commits: int = 0
     conflicts: int = 0
-    fault: SimulationFault | None = None
+    fault: BrokenInvariantError | None = None
 
     def report(self, lines: int) -> str:
         seed = self.world.seed
@@ -70,13 +70,13 @@ def tell(seed: int, options: Options | None = None) -> Story:
     story = Story(stage.world)
     try:
         stage.run()
-    except SimulationFault as fault:
+    except BrokenInvariantError as fault:
         story.fault = fault
     except AssertionError as error:  # an assertion of the house: the checker named H
-        story.fault = SimulationFault("H", f"{type(error).__name__}: {error}")
+        story.fault = BrokenInvariantError("H", f"{type(error).__name__}: {error}")
         story.fault.__cause__ = error
     except Exception as error:  # noqa: BLE001 - whatever the house raises is a finding of this seed
-        story.fault = SimulationFault("X", f"{type(error).__name__}: {error}")
+        story.fault = BrokenInvariantError("X", f"{type(error).__name__}: {error}")
         story.fault.__cause__ = error
     story.ends = {row["id"]: (row["state"], row["error_code"]) for row in stage.checkers.rows.values()}
     story.commits, story.conflicts = stage.checkers.steps, stage.record.conflicts
@@ -90,12 +90,13 @@ class _Stage:
         world = self.world = World(seed)
         self.options = options
         random = world.random
-        self.contracts: dict[str, Contract] = {
+        self.contracts = {
             kind: contract(kind, random, confirmations=options.confirmations, plain=options.plain)
             for kind in random.sample(options.kinds, min(2, len(options.kinds)))
         }
-        self.temper = _MILD if random.random() < 0.4 else _HARSH
-        self.record = Record(world, self.contracts)
+        mild = random.random() < 0.4 if options.harsh is None else not options.harsh
+        self.temper = _MILD if mild else _HARSH
+        self.record = Record(world, self.contracts, unique_deliveries=options.unique_deliveries)
         self.edge: list[Process] = []
         self.postman = Postman(world, Random(f"{seed} callbacks {options.callbacks}"), self.edge)
         self.remotes = {kind: self._remote(kind) for kind in self.contracts}
@@ -139,7 +140,7 @@ class _Stage:
             if not self._step():
                 break
         else:
-            raise SimulationFault("E", "the story has no end: something runs hot")
+            raise BrokenInvariantError("E", "the story has no end: something runs hot")
         self.checkers.at_the_end()
 
     def _step(self) -> bool:
@@ -147,7 +148,7 @@ class _Stage:
         if self.options.intruders:
             self.record.intruder = self._claimer() if world.hit(self.options.intruders) else None
         if self.checkers.steps > _COMMITS_AT_MOST:
-            raise SimulationFault("E", f"{self.checkers.steps} commits: something runs hot")
+            raise BrokenInvariantError("E", f"{self.checkers.steps} commits: something runs hot")
         due, queued = self._due_at(), world.next_at()
         wake = None if due is None else max(due, self.woken)
         if self.idle and wake is not None and (queued is None or wake <= queued):

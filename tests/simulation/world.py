@@ -16,7 +16,7 @@ EPOCH: Final = 1_700_000_000 * SECOND
 _TRACE_LINES: Final = 4_000
 
 
-class SimulationFault(AssertionError):
+class BrokenInvariantError(AssertionError):
     """A checker found an invariant broken. `checker` names it as in tests/simulation/checkers.py."""
 
     def __init__(self, checker: str, message: str) -> None:
