@@ -93,9 +93,9 @@ def test_what_a_2xx_promised_survives_the_process(tmp_path: Path, database: Data
 
 
 @pytest.mark.parametrize(("place", "word"), [("Ingest.before_commit", "accepted"), ("Ingest.after_commit", "duplicate")])
-def test_killed_between_the_delivery_and_its_application(tmp_path: Path, database: Database, remote: Remote, place: str, word: str) -> None:
+def test_killed_between_the_delivery_and_its_application(tmp_path: Path, remote: Remote, place: str, word: str) -> None:
     """B025: both are one commit. Killed before it, the redelivery is new and applied; after it, it is a duplicate, applied once."""
-    with town(tmp_path, database.url, remote, contract=RARE) as house:
+    with town(tmp_path, f"sqlite:///{tmp_path}/gateway.db", remote, contract=RARE) as house:
         with house.running("web"), house.api() as api:
             job = new_job(remote, "run=600", "lose_callbacks")
             operation = adopt(api, job)
