@@ -69,6 +69,7 @@ def test_a_genuine_token_binds_the_body_and_names_its_time() -> None:
     assert isinstance(verdict, Verified)
     assert (verdict.secret_id, verdict.signed_at, verdict.signed) == ("s0", NOW * 1_000_000, BODY)
     assert reason(said(HASHED, body=BODY + b" ", body_hash=BODY_HASH)) is Reason.WRONG_SIGNATURE
+    assert reason(said({"iat": NOW}, body_hash=BODY_HASH)) is Reason.MISSING_FIELD
 
 
 def test_a_token_that_does_not_bind_the_body_signs_no_byte_of_it() -> None:
