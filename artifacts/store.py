@@ -79,6 +79,18 @@ class Store:
                         removed += 1
         return removed
 
+    def stored(self, older_than: Micros, *, after: str = "", limit: int = 500) -> list[str]:
+        """Return ids above `after`, in order, of whole files written before `older_than`; for comparing with the record."""
+        found = []
+        with os.scandir(self._directory) as entries:
+            for entry in entries:
+                if entry.name <= after or _ID.match(entry.name) is None:
+                    continue
+                with contextlib.suppress(FileNotFoundError):
+                    if entry.stat(follow_symlinks=False).st_mtime_ns // _MICROS_PER_NANO < older_than:
+                        found.append(entry.name)
+        return sorted(found)[:limit]
+
     def _path(self, artifact_id: str) -> Path:
         if _ID.match(artifact_id) is None:
             raise MissingArtifactError(errno.ENOENT, "not an artifact id")

@@ -46,6 +46,9 @@ class GuardedProtocol(HttpToolsProtocol):
         else:
             self._arm()
 
+    def _unsupported_upgrade_warning(self) -> None:
+        """Say nothing: whoever asks for an upgrade gets plain HTTP, and a stranger must not fill the log by asking."""
+
     def connection_lost(self, exc: Exception | None) -> None:
         """Forget the deadline."""
         self._disarm()

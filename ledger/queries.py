@@ -5,7 +5,7 @@ mappings by column name; sealed columns come back opened.
 """
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -149,6 +149,12 @@ def artifacts(view: View, operation_id: str, limit: int = 100) -> list[Mapping[s
     """Return the artifacts of an operation, the oldest first."""
     c = tables.artifacts.c
     return _rows(view, sa.select(tables.artifacts).where(c.operation == operation_id).order_by(c.created_at, c.id), limit)
+
+
+def known_artifacts(view: View, ids: Sequence[str]) -> set[str]:
+    """Return which of these (at most MAX_PAGE) artifacts belong to an operation."""
+    table = tables.artifacts
+    return set(view.connection.execute(sa.select(table.c.id).where(table.c.id.in_(ids[:MAX_PAGE]))).scalars())
 
 
 def exchanges(view: View, operation_id: str, limit: int = 100) -> list[Mapping[str, Any]]:

@@ -5,12 +5,13 @@ from typing import Any, Final
 
 from lifecycle import recovery
 from lifecycle.case import Case, Draft, refuse
+from lifecycle.errands import next_errand
 from lifecycle.questions import ANSWERS
 from lifecycle.rules_cancel import start_cancel
 from schemas.decision import Decision
 from schemas.evidence import Answered, Reported
 from schemas.operation import SECOND
-from schemas.states import PARKED, CancelOutcome, Cause, Mode, State
+from schemas.states import PARKED, CancelOutcome, Cause, Errand, Mode, State
 from schemas.states import Answer as A
 from schemas.states import Question as Q
 
@@ -82,8 +83,8 @@ def refresh(case: Case) -> Decision:
             return refuse("nothing_to_read", "no job is known and this provider has no lookup")
         draft.work(granted_reads=1)
         draft.due(case.now)
-    elif op.state in {State.CREATE_PENDING, State.AWAITING_OUTCOME}:
-        return Decision()
+    elif next_errand(op, case.contract, case.now) not in {Errand.READ, Errand.RECOVER, Errand.COLLECT}:
+        return Decision()  # what is owed is no read: a refresh never hastens a send past its back-off
     else:
         draft.due(case.now)
     return draft.done()

@@ -12,6 +12,7 @@ from typing import Any, Final
 import structlog
 
 from artifacts.store import Store
+from ledger import queries
 from ledger.errors import LedgerError
 from ledger.ledger import Ledger
 from reconciler.crew import Crew, Drained, Performs
@@ -21,7 +22,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.ticks import Duty, Ticks
 from schemas.commands import Beat, Sweep
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
 from schemas.world import World
 
@@ -30,11 +31,24 @@ _log = structlog.get_logger("reconciler")
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
+STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # between claims while the record refuses
 
 Audit = Callable[[], Awaitable[Mapping[str, int]]]
+
+
+async def remove_strays(record: Ledger, store: Store, older_than: Micros) -> int:
+    """Remove whole files that no operation owns: their worker died, or came too late, before the record took them over."""
+    removed, after = 0, ""
+    while page := await asyncio.to_thread(store.stored, older_than, after=after):
+        known = await record.read(queries.known_artifacts, page)
+        for stray in set(page) - known:
+            await store.remove(stray)
+            removed += 1
+        after = page[-1]
+    return removed
 
 
 class Clockwork:
@@ -70,7 +84,8 @@ class Clockwork:
         self.claims = {"runs": 0, "claimed": 0, "failures": 0}
 
         async def tidy() -> Mapping[str, int]:
-            return {"parts": await asyncio.to_thread(store.sweep, world.now() - PART_AGE_SECONDS * SECOND)}
+            parts = await asyncio.to_thread(store.sweep, world.now() - PART_AGE_SECONDS * SECOND)
+            return {"parts": parts, "strays": await remove_strays(record, store, world.now() - STRAY_AGE_SECONDS * SECOND)}
 
         self.ticks = Ticks(
             (

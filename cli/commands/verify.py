@@ -10,8 +10,9 @@ from cli import show
 from cli.failure import FAILED, WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Sequence
+    from collections.abc import Iterator, Mapping, Sequence
 
+    from providers.verification import KeyStore
     from schemas.contract import Contract
     from schemas.delivery import InboundRequest, Secret, Verdict
     from schemas.operation import Micros
@@ -56,9 +57,10 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
 
     contract = contract_of(name, Path.cwd())
     secrets = tuple(Secret(id=reference, value=resolve(reference)) for reference in references)
-    request = parse(_read(file), url)
+    data = _read(file)
+    request, (keys, params) = parse(data, url), brought_along(data, contract)
     at = RealWorld().now() if now is None else now * SECOND
-    verdict = judge(request, contract.signatures, secrets, at)
+    verdict = judge(request, contract.signatures, secrets, at, params, keys=keys)
     genuine = isinstance(verdict, Verified)
     shown: dict[str, Any] = {"verdict": "genuine" if genuine else "refused", "scheme": verdict.scheme_id, "secret": verdict.secret_id}
     if isinstance(verdict, Verified):
@@ -68,7 +70,7 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
         shown |= {
             "reason": str(verdict.reason),
             "detail": verdict.detail,
-            "likely_cause": likely_cause(contract, request, secrets, at, verdict),
+            "likely_cause": likely_cause(contract, request, secrets, at, verdict, keys=keys, params=params),
         }
     if json:
         show.emit(shown)
@@ -85,7 +87,14 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
 
 
 def likely_cause(
-    contract: "Contract", request: "InboundRequest", secrets: "Sequence[Secret]", now: "Micros", verdict: "Verdict"
+    contract: "Contract",
+    request: "InboundRequest",
+    secrets: "Sequence[Secret]",
+    now: "Micros",
+    verdict: "Verdict",
+    *,
+    keys: "KeyStore",
+    params: "Mapping[str, str]",
 ) -> str | None:
     """Return what probably went wrong (MISSION B12): which small change would have made the delivery genuine."""
     from providers.verification import check_secret
@@ -96,13 +105,16 @@ def likely_cause(
         return None
     if verdict.genuine or verdict.reason in {Reason.TOO_OLD, Reason.IN_FUTURE}:
         return "the signature is right and only the time is not: an old delivery, or a clock that is wrong; give its time by --now"
-    if not secrets:
+    if verdict.reason is Reason.KEY_UNAVAILABLE:
+        where = f" at {verdict.wanted.url}" if verdict.wanted is not None and verdict.wanted.url else ""
+        return f"the provider's key is published{where}: give the request as JSON, with the fetched key in jwks or certs (keys: by id)"
+    if not secrets and verdict.reason is Reason.NO_SECRET:
         return "no secret was given: --secret env:NAME"
     faults = [check_secret(scheme, secret.value) for scheme in contract.signatures for secret in secrets]
-    if faults and all(faults):
+    if faults and all(faults) and verdict.reason is Reason.NO_SECRET:
         return f"the secret {faults[0]}"
     for cause, changed in _variants(request):
-        if isinstance(judge(changed, contract.signatures, secrets, now), Verified):
+        if isinstance(judge(changed, contract.signatures, secrets, now, params, keys=keys), Verified):
             return cause
     if verdict.reason is Reason.WRONG_SIGNATURE:
         return "another secret than the one that signed it (another endpoint, environment or account), or a body changed on its way"
@@ -151,6 +163,22 @@ def parse(data: bytes, url: str | None = None) -> "InboundRequest":
     if data.lstrip()[:1] == b"{":
         return _from_case(data, url)
     return _from_http(data, url)
+
+
+def brought_along(data: bytes, contract: "Contract") -> "tuple[KeyStore, dict[str, str]]":
+    """Return the published keys and the account's constants that a JSON case brings along. Raises CommandError."""
+    from providers.vectors import keys_of
+    from providers.verification import NO_KEYS
+    from schemas.jsontext import UnreadableJsonError
+    from schemas.jsontext import parse as parse_json
+
+    if data.lstrip()[:1] != b"{":
+        return NO_KEYS, {}
+    try:
+        case = parse_json(data)
+        return keys_of(case, contract.signatures), {str(name): str(value) for name, value in (case.get("params") or {}).items()}
+    except (UnreadableJsonError, KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CommandError(f"the keys of the request cannot be read ({type(error).__name__})", code=WRONG_USAGE) from None
 
 
 def _from_case(data: bytes, url: str | None) -> "InboundRequest":

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey
 
 from cli.commands.verify import parse
 from cli.failure import CommandError
@@ -102,6 +103,31 @@ def test_no_secret_and_missing_secret(command: Command, tmp_path: Path) -> None:
     done = command("verify", "stripe", "--request", "request", "--secret", "env:NOT_SET")
     assert done.code == 2
     assert "export NOT_SET" in done.err
+
+
+def test_published_keys_come_with_the_request(command: Command, tmp_path: Path) -> None:
+    """A scheme with a key set needs no secret: the case brings the fetched key along, else the answer says where it is."""
+    key = Ed25519PrivateKey.generate()
+    contract = (
+        'name = "acme"\n[signature]\nprimitive = "asym"\nalg = "ed25519"\nmessage = "{param:account}.{body}"\n'
+        'sig = { in = "header", name = "X-S" }\nkeysource = { kind = "jwks", url = "https://acme.example/keys" }\n'
+    )
+    (tmp_path / "acme.toml").write_text(contract)
+    point = base64.urlsafe_b64encode(key.public_key().public_bytes_raw()).rstrip(b"=").decode()
+    case: dict[str, Any] = {
+        "url": "https://hooks.example.com/webhooks/acme",
+        "headers": {"X-S": key.sign(b"me." + BODY).hex()},
+        "body_base64": base64.b64encode(BODY).decode(),
+        "params": {"account": "me"},
+        "jwks": {"keys": [{"kty": "OKP", "crv": "Ed25519", "x": point, "kid": "k1"}]},
+    }
+    for left_out, verdict, words in ((None, "genuine", ""), ("jwks", "refused", "https://acme.example/keys"), ("params", "refused", "")):
+        (tmp_path / "case.json").write_text(json.dumps({name: value for name, value in case.items() if name != left_out}))
+        found = command("verify", "acme.toml", "--request", "case.json", "--now", str(NOW), "--json").json()
+        assert found["verdict"] == verdict
+        assert words in str(found.get("likely_cause"))
+    (tmp_path / "case.json").write_text(json.dumps(case | {"keys": {"k": 5}}))
+    assert command("verify", "acme.toml", "--request", "case.json").code == 2
 
 
 def test_a_pasted_secret_is_not_repeated(command: Command, tmp_path: Path) -> None:

@@ -133,7 +133,7 @@ def test_deliveries_of_any_text_are_stored(tmp_path: Path, database: Database, t
     async def scenario() -> None:
         async with whole(tmp_path, database_url=database.url, contract=QUIET, reconcile=False) as home:
             for number, fields in enumerate(({"id": TEXTS[text]}, {"status": TEXTS[text]}, {"client_reference": TEXTS[text]})):
-                data = {"id": "job-1", "status": "running", **fields}
+                data: dict[str, Any] = {"id": "job-1", "status": "running", **fields}
                 answer = await home.deliver(f"evt_{number}", str(data.pop("id")), str(data.pop("status")), **data)
                 assert answer.status_code in {200, 400}, answer.text
 

@@ -64,6 +64,7 @@ class ShiftedWorld(RealWorld):
     __slots__ = ("offset",)
 
     def __init__(self, offset: Micros = 0) -> None:
+        super().__init__()
         self.offset = offset
 
     def now(self) -> Micros:
@@ -206,6 +207,9 @@ async def whole(
         secrets = ["env:REPORTS_SECRET"]
         credential = "file:{folder}/credential"
         [clockwork]
+        lease_seconds = 8.0  # what an attempt may still do is waited for until its own limit: lease and send budget
+        send_budget_seconds = 2.0
+        send_margin_seconds = 0.5
         poll_seconds = 0.2
         drain_seconds = 2.0
         [web]

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from lifecycle import recovery, schedule
 from lifecycle.errands import Sleep, next_errand
 from lifecycle.judge import decide
-from schemas.contract import CancelRule, RecoveryRule
+from schemas.contract import CancelRule, Contract, RecoveryRule
 from schemas.decision import DueAt
 from schemas.evidence import JobNotFound, ReadFailed
 from schemas.operation import SECOND
@@ -170,6 +170,20 @@ _ACTIVE = {
     State.AWAITING_APPROVAL, State.CREATE_PENDING, State.AWAITING_OUTCOME, State.CREATE_UNKNOWN, State.ACCEPTED,
     State.OBSERVING, State.CANCEL_REQUESTED, State.CANCELLING, State.RESULT_COLLECTING,
 }  # fmt: skip
+
+
+@pytest.mark.parametrize("state", [State.CREATE_PENDING, State.CREATE_UNKNOWN, State.CANCEL_REQUESTED, State.AWAITING_OUTCOME])
+def test_a_refresh_never_hastens_a_send(state: State) -> None:
+    """G8: it asks for a read; a send that is owed keeps its back-off, however often somebody asks."""
+    decision = decide(operation(state, due_at=NOW + 60 * SECOND), EVIDENCE["refresh asked"], CONTRACT, now=NOW, chance=0.5)
+    assert (decision.refused, decision.effects) == (None, ())
+
+
+@pytest.mark.parametrize(("state", "contract"), [(State.OBSERVING, CONTRACT), (State.CANCELLING, CONTRACT), (State.CREATE_UNKNOWN, LOOKUP)])
+def test_a_refresh_hastens_a_read_or_a_lookup(state: State, contract: Contract) -> None:
+    """G8."""
+    decision = decide(operation(state, due_at=NOW + 60 * SECOND), EVIDENCE["refresh asked"], contract, now=NOW, chance=0.5)
+    assert decision.effects == (DueAt(at=NOW),)
 
 
 def test_an_unanswered_cancel_is_read_before_it_is_repeated() -> None:

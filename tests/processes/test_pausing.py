@@ -83,9 +83,10 @@ def test_paused_in_a_create(house: Town, remote: Remote) -> None:
     house.sound()
 
 
-def test_paused_in_a_read(tmp_path: Path, database: Database, remote: Remote) -> None:
+def test_paused_in_a_read(tmp_path: Path, remote: Remote) -> None:
     """B125: an answer `running` that is older than the end is read after it, under an old fence; the end stays."""
-    with Line(remote.base_url) as line, town(tmp_path, database.url, remote, origin=line.base_url, contract=(PATIENT,)) as house:
+    url = f"sqlite:///{tmp_path}/gateway.db"
+    with Line(remote.base_url) as line, town(tmp_path, url, remote, origin=line.base_url, contract=(PATIENT,)) as house:
         with house.running("web"), house.running("reconcile") as first, house.api() as api:
             job = new_job(remote, "run=600")
             line.passing.clear()

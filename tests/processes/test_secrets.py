@@ -51,7 +51,7 @@ def flow(house: Town, remote: Remote) -> list[str]:
         serving.process.kill()
     with house.running() as serving:
         assert serving.stop() == 0
-    for arguments in (("operations", "history", first), ("operations", "list"), ("audit", "verify"), ("providers", "show", "reports")):
+    for arguments in (("operations", "history", first), ("audit", "verify"), ("providers", "show", "reports")):
         done = house.stage.run(*arguments, GATEWAY_LOG_LEVEL="debug")
         assert done.code == 0, done.err
         shown.append(done.out + done.err)

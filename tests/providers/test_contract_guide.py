@@ -11,6 +11,7 @@ from providers.contract import load
 from providers.contract_keys import KEYSOURCE
 from providers.contract_shorthands import SHORTHANDS
 from providers.contract_signature import PARAMETERS
+from providers.handshake_reading import KINDS as HANDSHAKES
 from providers.mapping import describe, events
 from providers.vectors import request_of, secrets_of
 from providers.verification import claims, detached, httpsig, verify
@@ -32,8 +33,8 @@ from schemas.states import Reading
 GUIDE = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
 CODE = "\n".join(re.findall(r"`[^`\n]+`", GUIDE)) + "".join(re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL))
 SECTIONS = [
-    shapes.EventMap, shapes.RetryRules, shapes.Auth, shapes.TokenRule, shapes.CreateRule, shapes.RecoveryRule, shapes.StatusRule,
-    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
+    shapes.EventMap, shapes.RetryRules, shapes.Handshake, shapes.Auth, shapes.TokenRule, shapes.CreateRule,
+    shapes.RecoveryRule, shapes.StatusRule, shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
 ]  # fmt: skip
 RENAMED = {"place": "in"}
 WORDS = {
@@ -43,6 +44,7 @@ WORDS = {
     "detached kinds": detached.KINDS, "covers": httpsig.WORDS, "http algorithms": httpsig.ALGORITHMS, "derived": DERIVED,
     "jws algorithms": (*JWS_SECRET, *JWS_PUBLIC),
     "encodings": ENCODINGS, "parsers": PARSERS, "places": PLACES, "units": UNITS, "token places": TOKEN_PLACES, "message tokens": TOKENS,
+    "handshake kinds": HANDSHAKES,
     "readings": [str(reading) for reading in Reading],
 }  # fmt: skip
 
@@ -60,7 +62,7 @@ def test_every_key_of_a_section_is_explained(section: Any) -> None:
 
 def test_every_top_level_key_is_explained() -> None:
     """Sections and texts of the top level stand in the guide; the digest is computed and no key."""
-    names = {item.name for item in fields(shapes.Contract)} - {"digest", "signatures"} | {"signature"}
+    names = {item.name for item in fields(shapes.Contract)} - {"digest", "signatures", "handshakes"} | {"signature", "handshake"}
     assert not [name for name in names if not mentioned(name)]
 
 

@@ -79,6 +79,10 @@ def test_query_echo_after_a_word_of_ours() -> None:
         refused = asked(shipped("meta"), request("GET", query), verify_token=word)
         assert refused is not None
         assert (refused.accepted, refused.status, refused.body) == (False, 403, b"")
+    empty = request("GET", "hub.mode=subscribe&hub.verify_token=&hub.challenge=1")
+    for unset in (asked(shipped("meta"), empty), asked(shipped("meta"), empty, verify_token="")):
+        assert unset is not None
+        assert (unset.accepted, unset.body) == (False, b"")
     assert asked(shipped("meta"), request("GET", query.replace("subscribe", "unsubscribe")), verify_token="our-word") is None
 
 

@@ -8,7 +8,11 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature
+from cryptography.hazmat.primitives.hashes import SHA256
 
+from providers.verification.algorithms import verifies
 from schemas.contract import SignatureScheme
 from schemas.delivery import Reason, Refused, Verdict, Verified
 from tests.providers.signing import (
@@ -65,6 +69,7 @@ def test_a_genuine_token_binds_the_body_and_names_its_time() -> None:
     assert isinstance(verdict, Verified)
     assert (verdict.secret_id, verdict.signed_at, verdict.signed) == ("s0", NOW * 1_000_000, BODY)
     assert reason(said(HASHED, body=BODY + b" ", body_hash=BODY_HASH)) is Reason.WRONG_SIGNATURE
+    assert reason(said({"iat": NOW}, body_hash=BODY_HASH)) is Reason.MISSING_FIELD
 
 
 def test_a_token_that_does_not_bind_the_body_signs_no_byte_of_it() -> None:
@@ -359,3 +364,18 @@ def test_a_detached_body_is_the_raw_body() -> None:
     text = detached(BODY)
     assert isinstance(requested(text, rule=raw), Verified)
     assert reason(requested(text, rule=raw, body=json.dumps(json.loads(BODY)).encode())) is Reason.WRONG_SIGNATURE
+
+
+def test_a_signature_has_one_length_and_a_key_one_curve() -> None:
+    """Zeros between r and s make the same numbers and another signature; a key on another curve is none (B015, B018)."""
+    signature, data = side_by_side(b"x"), b"x"
+    assert verifies(EC.public_key(), "ES256", signature, data)
+    for spoiled in (signature[:32] + b"\x00" + signature[32:], signature[:-1], signature + b"\x00", b"", b"\x00" * 64):
+        assert not verifies(EC.public_key(), "ES256", spoiled, data)
+    other = ec.generate_private_key(ec.SECP384R1())
+    r, s = decode_dss_signature(other.sign(data, ec.ECDSA(SHA256())))
+    for half in (32, 48):
+        short = (r % 2 ** (8 * half)).to_bytes(half) + (s % 2 ** (8 * half)).to_bytes(half)
+        assert not verifies(other.public_key(), "ES256", short, data)
+    assert not verifies(other.public_key(), "ecdsa-sha256", other.sign(data, ec.ECDSA(SHA256())), data)
+    assert not verifies(b"secret", "none", b"", data)

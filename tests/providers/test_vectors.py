@@ -10,6 +10,7 @@ import pytest
 from providers.contract import load
 from providers.vectors import constants_of, judge, keys_of, run, schemes_of
 from schemas.delivery import Reason, Refused
+from tests.providers.signing import ED, pem
 
 FOLDER = Path(__file__).parents[2].parent / "shared" / "evidence" / "vectors"
 FOLDERS = [FOLDER, Path(__file__).parents[3].parent / "shared" / "evidence" / "vectors"]
@@ -73,8 +74,10 @@ def test_a_file_s_own_account_constants_serve_contracts_that_name_them() -> None
 def test_keys_by_id_that_are_none_are_as_if_they_were_not_there() -> None:
     """A key of another kind than its algorithm is never used (B015)."""
     case = {"keys": {"a": {"alg": "ed25519", "key": "no pem"}, "b": {"alg": "hmac-sha256", "key": "c2VjcmV0"}}}
+    case["keys"]["c"] = {"alg": "rsa-pss-sha512", "key": pem(ED.public_key()).decode()}
     store = keys_of(case, ())
     assert store.named("a") is None
+    assert store.named("c") is None
     assert store.named("b") == ("hmac-sha256", b"secret")
 
 

@@ -9,8 +9,11 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from artifacts.store import Store
 from ledger import queries
+from reconciler.clockwork import remove_strays
 from schemas.contract import Limits
+from schemas.operation import SECOND
 from schemas.states import Mode, State
 from tests.reconciler.houses import QUICK, house, open_ledger
 from tests.reconciler.servers import Server, read_request, response, serving, until
@@ -71,6 +74,24 @@ def test_an_operation_runs_from_intent_to_stored_result(tmp_path: Path) -> None:
             assert home.leases._held == {}  # nothing is renewed for errands that have ended
             beats = await home.ledger.read(queries.heartbeats)
             assert {"work", "audit", "sweep", "tidy"} <= {beat["duty"] for beat in beats}
+
+    run(scenario)
+
+
+def test_a_file_that_no_operation_owns_is_removed_and_a_result_never(tmp_path: Path) -> None:
+    """F3: a worker that died between its file and its commit leaves no stray for ever; what the record names is kept."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            done = await home.reaches(await home.register(), State.SUCCEEDED)
+            store = Store(tmp_path / "artifacts")
+            writer = await store.create("art_" + "0" * 32)
+            await writer.write(b"left behind")
+            await writer.commit()
+            later = 2**62 // SECOND * SECOND  # far past whatever the files' times are
+            assert await remove_strays(home.ledger, store, 0) == 0
+            assert await remove_strays(home.ledger, store, later) == 1
+            assert store.stored(later) == [done.result_artifact]
 
     run(scenario)
 
