@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import structlog
 
-from ledger.errors import LedgerError, SecretMissingError
+from ledger.errors import SecretMissingError
 from ledger.fetches import key_states, published_keys
 from ledger.ledger import Ledger
 from ledger.secrets import stored_secrets
@@ -103,7 +103,7 @@ class Material:
                 try:
                     if await self.refresh():
                         changed()
-                except LedgerError as error:  # what is known still serves; the record answers for revocations
+                except Exception as error:  # noqa: BLE001 - what is known still serves, the record answers for revocations, and the next look may do better
                     _log.warning("house.material_stale", error=type(error).__name__)
         finally:
             forget()

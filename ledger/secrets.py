@@ -108,14 +108,14 @@ def note_uses(tx: Transaction, deliveries: Iterable[Delivery]) -> None:
 
 
 def stored_secrets(view: View, provider: str | None = None) -> list[StoredSecret]:
-    """Return the stored secrets with their values, in the order of their making; ended ones too."""
+    """Return the newest stored secrets with their values, in the order of their making; ended ones too."""
     c = secrets.c
-    query = sa.select(secrets).order_by(c.created_at, c.id).limit(MAX_SECRETS)
+    query = sa.select(secrets).order_by(c.created_at.desc(), c.id.desc()).limit(MAX_SECRETS)
     if provider is not None:
         query = query.where(c.provider == provider)
     return [
         StoredSecret(**{**row, "value": view.vault.unseal("secrets", "value", row["id"], row["value"])})
-        for row in view.connection.execute(query).mappings()
+        for row in reversed(view.connection.execute(query).mappings().all())
     ]
 
 

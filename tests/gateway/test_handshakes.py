@@ -9,11 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from gateway.gate import Endpoint
 from ledger import queries
 from ledger.fetches import handshakes_of
-from ledger.secrets import stored_secrets
+from ledger.secrets import stored_secrets, uses
 from providers.contract import load
 from providers.verification import KeyStore, prepare
 from schemas.delivery import Secret
@@ -253,5 +254,28 @@ def test_where_the_reconciler_is_here_the_delivery_waits_for_its_key(tmp_path: P
             home.gate.endpoints.replace({"keyed": dataclasses.replace(found, keys=KeyStore({"https://keys.example/set.json": KEYS}))})
             answer = await waiting
             assert (answer.status_code, answer.json()["status"]) == (200, "unmatched")
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("order", [(0, 1), (1, 0)])
+@pytest.mark.parametrize(("ended", "status"), [((), 200), ((0,), 200), ((1,), 200), ((0, 1), 401)])
+def test_rotation_accepts_any_live_secret_in_any_order(tmp_path: Path, order: tuple[int, int], ended: tuple[int, ...], status: int) -> None:
+    """B017, B010: each value is tried with each secret that is still there; which one matched is recorded; none left: refused."""
+
+    async def scenario() -> None:
+        known = [Secret(id=f"sec_{number}", value=SECRET + b"%d" % number) for number in (0, 1)]
+        live = tuple(secret for number, secret in enumerate(known) if number not in ended)
+        async with standing(
+            tmp_path, endpoint("rotating", SIGNED + EVENT, *(live or (Secret(id="sec_9", value=b"another-one-altogether"),)))
+        ) as home:
+            now = home.world.now() // SECOND
+            macs = [signature(BODY, now, known[number].value).partition(",")[2] for number in order]
+            headers = {"X-Sig": ", ".join([f"t={now}", *macs])}
+            answer = await home.bare().post("/webhooks/rotating", content=BODY, headers=headers)
+            assert answer.status_code == status
+            matched = {use.secret_id for use in await home.ledger.read(uses, "rotating")}
+            assert matched <= {secret.id for secret in live}
+            assert bool(matched) == (status == 200)
 
     asyncio.run(scenario())
