@@ -11,6 +11,7 @@ from starlette.types import Receive, Scope, Send
 from gateway.bounds import CallerGoneError, read_body, refuse_encoding, send_problem
 from gateway.gate import Endpoint, Gate
 from gateway.problems import ProblemError
+from gateway.quarantine import Shelf
 from ledger.errors import LedgerError
 from providers import mapping
 from schemas.commands import Ingest, Ingested
@@ -26,10 +27,11 @@ _log = structlog.get_logger("gateway")
 class Receiver:
     """The plain ASGI endpoint of `POST /webhooks/{provider}`. Any bytes in give an answer, never an exception (B1)."""
 
-    __slots__ = ("_gate",)
+    __slots__ = ("_gate", "shelf")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
+        self.shelf = Shelf(gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
@@ -48,6 +50,8 @@ class Receiver:
             reason = str(problem.extra.get("reason", problem.code))
             self._gate.count("receiver.refused", {"provider": name, "reason": reason})
             _log.info("receiver.refused", provider=name, reason=reason)
+            if problem.code == "delivery_refused":
+                self.shelf.refused(name, reason)
             await send_problem(problem, receive, send, drain=not read)
             return
         headers = [(b"content-type", media_type), (b"content-length", str(len(content)).encode())]
@@ -86,12 +90,14 @@ class Receiver:
             case Refused(reason=Reason.NO_SECRET):
                 raise _no_secret()
             case Refused(genuine=False):
+                self.shelf.take(endpoint.name, request, verdict, now)
                 raise _refusal(verdict)
             case Refused():
                 events = mapping.events(endpoint.contract, request, verdict.signed)
                 await self._store(self._deliveries(endpoint, request, verdict, events, now), now)
                 raise _refusal(verdict)
             case Verified():
+                self.shelf.accepted(endpoint.name)
                 events = mapping.events(endpoint.contract, request, verdict.signed)
                 deliveries = self._deliveries(endpoint, request, verdict, events, now)
                 return self._answer(endpoint, deliveries, await self._store(deliveries, now))

@@ -5,7 +5,21 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ledger.transaction import Transaction
-from schemas.commands import AddKey, Beat, ClaimWork, Command, Defer, Ingest, Petition, Register, Renew, RevokeKey, Settle, Sweep
+from schemas.commands import (
+    AddKey,
+    Beat,
+    ClaimWork,
+    Command,
+    Defer,
+    Ingest,
+    Petition,
+    Quarantine,
+    Register,
+    Renew,
+    RevokeKey,
+    Settle,
+    Sweep,
+)  # fmt: skip
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -21,9 +35,12 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Beat: ("ledger.beats", "beat"),
     AddKey: ("ledger.keys", "add_keys"),
     RevokeKey: ("ledger.keys", "revoke_keys"),
+    Quarantine: ("ledger.quarantine", "quarantine"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)
+LAST: Final = frozenset({Quarantine})
+"""Kinds that are taken only while nothing else waits: what strangers can cause at will must not delay anybody (B10)."""
 
 
 _loaded: Final[dict[type[Command], Function]] = {}

@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.delivery import Delivery, DeliveryStatus
+from schemas.delivery import Delivery, DeliveryStatus, Refusal
 from schemas.evidence import Evidence
 from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
@@ -74,6 +74,13 @@ class Ingested:
     delivery_id: str
     status: DeliveryStatus
     operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Keep refused requests, sealed, for a diagnosis; the oldest make room. Written when nothing else waits (B10, B12)."""
+
+    refusals: tuple[Refusal, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -239,6 +246,6 @@ class ApiKey:
     revoked_at: Micros | None
 
 
-Command = Register | Ingest | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+Command = Register | Ingest | Quarantine | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
 
 HistoryRow = Mapping[str, Any]

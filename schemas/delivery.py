@@ -81,6 +81,23 @@ Verdict = Verified | Refused
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that was not accepted as genuine, as it is kept for a diagnosis and nothing else (B12)."""
+
+    id: str  # rfs_…
+    provider: str
+    at: Micros
+    reason: str
+    detail: str
+    scheme_id: str
+    method: str
+    target: bytes = field(repr=False)  # raw path and query
+    headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    body: bytes | None = field(repr=False)  # None: too large to keep
+    bytes: int  # of the body that came
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HandshakeAnswer:
     """What a handshake is answered with. Audited, and never an event."""
 
