@@ -13,7 +13,7 @@ from gateway.gate import Endpoint, Gate
 from gateway.problems import ProblemError
 from gateway.quarantine import Shelf
 from ledger.errors import LedgerError
-from providers import mapping
+from providers import mapping, restored
 from schemas.commands import Ingest, Ingested
 from schemas.delivery import Delivery, Event, InboundRequest, Reason, Refused, Verified
 from schemas.operation import Micros
@@ -117,7 +117,7 @@ class Receiver:
                     secret_id=verdict.secret_id,
                     scheme_id=verdict.scheme_id,
                     body=b"" if parent else request.body,
-                    headers=() if parent else request.headers,
+                    headers=() if parent else restored.headers_of(request),
                     parent=parent,
                     standing="stale" if isinstance(verdict, Refused) else "fresh",
                 )

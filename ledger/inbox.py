@@ -6,7 +6,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from ledger.queries import MAX_PAGE, Place
-from ledger.tables import deliveries
+from ledger.tables import deliveries, operations
 from ledger.tables_receiving import refusals
 from ledger.transaction import View
 from schemas.operation import Micros
@@ -27,6 +27,26 @@ def listed(view: View, *, status: str | None, provider: str | None, limit: int, 
     if after is not None:
         query = query.where(sa.tuple_(c.received_at, c.id) < sa.tuple_(*map(sa.literal, after)))
     return [dict(row) for row in view.connection.execute(query.limit(_bounded(limit))).mappings()]
+
+
+def stored(view: View, delivery_id: str, owner: str | None) -> Mapping[str, Any] | None:
+    """Return a delivery, opened, an element of an array with the headers and body of the whole (None: empty).
+
+    With an `owner` only one that is attached to an operation of theirs.
+    """
+    c = deliveries.c
+    query = sa.select(deliveries).where(c.id == delivery_id)
+    if owner is not None:
+        query = query.join(operations, operations.c.id == c.operation).where(operations.c.owner == owner)
+    row = view.connection.execute(query).mappings().one_or_none()
+    if row is None:
+        return None
+    found = dict(row)
+    holder = row if not row["parent"] else view.connection.execute(sa.select(deliveries).where(c.id == row["parent"])).mappings().one()
+    for column in ("headers", "body"):
+        sealed = holder[column]
+        found[column] = None if sealed is None else view.vault.unseal("deliveries", column, holder["id"], sealed)
+    return found
 
 
 def refused(view: View, *, provider: str | None, limit: int, after: Place | None = None) -> list[Mapping[str, Any]]:

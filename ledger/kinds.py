@@ -16,6 +16,7 @@ from schemas.commands import (
     Quarantine,
     Register,
     Renew,
+    Replay,
     RevokeKey,
     Settle,
     Sweep,
@@ -36,6 +37,7 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     AddKey: ("ledger.keys", "add_keys"),
     RevokeKey: ("ledger.keys", "revoke_keys"),
     Quarantine: ("ledger.quarantine", "quarantine"),
+    Replay: ("ledger.replay", "replay"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

@@ -28,6 +28,8 @@ from schemas.commands import (
     Register,
     Registered,
     Renew,
+    Replay,
+    Replayed,
     RevokeKey,
     Settle,
     Settled,
@@ -140,6 +142,8 @@ class Ledger:
     @overload
     async def write(self, command: Petition) -> Petitioned: ...
     @overload
+    async def write(self, command: Replay) -> Replayed: ...
+    @overload
     async def write(self, command: ClaimWork) -> ClaimedWork: ...
     @overload
     async def write(self, command: Settle) -> Settled: ...
@@ -165,6 +169,8 @@ class Ledger:
     def write_now(self, command: Ingest) -> Ingested: ...
     @overload
     def write_now(self, command: Petition) -> Petitioned: ...
+    @overload
+    def write_now(self, command: Replay) -> Replayed: ...
     @overload
     def write_now(self, command: ClaimWork) -> ClaimedWork: ...
     @overload

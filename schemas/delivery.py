@@ -142,6 +142,7 @@ class Delivery:
     body: bytes = field(repr=False)  # exact bytes of the whole request; empty on elements after the first
     headers: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     parent: str = ""  # the delivery that holds the body of an array
+    replayed_by: str = ""  # who had a kept refusal, which is genuine by now, taken in (B8)
     standing: Literal["fresh", "stale"] = "fresh"
 
 

@@ -98,6 +98,7 @@ class Hinted:
     claimed_state: str = ""
     conflict: bool = False  # the same event id came with other bytes
     note: str = ""  # e.g. "stale but genuine"
+    replayed: bool = False  # a person wanted it applied again: that is always written down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
