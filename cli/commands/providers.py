@@ -45,7 +45,8 @@ def show_(
     json: show.Json = False,
 ) -> None:
     """Show one provider: its contract, its secrets' state, its deliveries."""
-    from ledger import examine
+    from cli import inbox as kept
+    from ledger import examine, inbox
 
     with opening.record(config, database_url) as house:
         settings = house.settings.providers.get(name)
@@ -53,6 +54,8 @@ def show_(
             raise _unknown(name, house.configuration)
         came = house.ledger.read_now(examine.last_deliveries, name)
         contract = house.contracts[name]
+        refused = house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).get(name, {})
+        offset = kept.clock_offset(house, name)
         shown = {
             "name": name,
             "contract": settings.contract,
@@ -68,6 +71,9 @@ def show_(
             "rate_per_second": contract.limits.rate_per_second,
             "last_delivery": show.when(came["last_at"]),
             "deliveries": came["by_status"],
+            "refused_last_hour": refused,
+            "clock_offset_seconds": offset,
+            "clock_warning": kept.clock_warning(contract, offset),
         }
     if json:
         show.emit(shown)
