@@ -137,7 +137,7 @@ def _ingest(
 def clock_offset(house: House, provider: str) -> float | None:
     """Return by how many seconds a provider's deliveries come after the time that they were signed at: the median of the newest.
 
-    Measured from what is stored: each is verified again at the time of its receipt. None: nothing to measure.
+    Measured from what is stored: each is verified again at the time of its receipt, stale ones too. None: nothing to measure.
     """
     rows = house.ledger.read_now(inbox.listed, status=None, provider=provider, limit=SHOWN_AGAIN)
     offsets: list[Micros] = []

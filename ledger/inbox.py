@@ -73,12 +73,19 @@ def refusal(view: View, refusal_id: str) -> Mapping[str, Any] | None:
 
 
 def refusals_since(view: View, since: Micros) -> dict[str, dict[str, int]]:
-    """Return provider -> reason -> how many refusals since then are kept. A full shelf means: at least so many."""
+    """Return provider -> reason -> how many refusals since then are kept. A full shelf means: at least so many.
+
+    `stale` are genuine deliveries outside their time window: refused too, and kept as deliveries.
+    """
     c = refusals.c
     counted = sa.select(c.provider, c.reason, sa.func.count()).where(c.at >= since).group_by(c.provider, c.reason)
     found: dict[str, dict[str, int]] = {}
     for provider, reason, count in view.connection.execute(counted.order_by(c.provider, c.reason).limit(MAX_PAGE)):
         found.setdefault(provider, {})[reason] = count
+    d = deliveries.c
+    stale = sa.select(d.provider, sa.func.count()).where(d.received_at >= since, d.standing == "stale").group_by(d.provider)
+    for provider, count in view.connection.execute(stale.order_by(d.provider).limit(MAX_PAGE)):
+        found.setdefault(provider, {})["stale"] = count
     return found
 
 

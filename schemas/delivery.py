@@ -74,6 +74,7 @@ class Refused:
     secret_id: str = ""
     scheme_id: str = ""
     signed: bytes = field(default=b"", repr=False)
+    signed_at: Micros | None = None  # of a genuine one
     wanted: WantedKey | None = None  # with KEY_UNAVAILABLE: what to fetch before the provider repeats the delivery
 
 

@@ -183,6 +183,11 @@ def test_clock_and_refusals_are_told(command: Command, tmp_path: Path) -> None:
     found = [row["found"] for row in command("doctor", "--json").json() if row["about"] == "provider reports"]
     assert "refused in the last hour: wrong_signature 1" in found
     assert any("300 s are allowed" in text for text in found)
+    for number in range(4):  # a clock that is so wrong that everything is refused is measured by what was refused
+        deliver(tmp_path, b"{}", late=-4_000, event=f"ahead_{number}", standing="stale")
+    shown = command("providers", "show", "reports", "--json").json()
+    assert -4_060 <= shown["clock_offset_seconds"] <= -3_940
+    assert shown["refused_last_hour"] == {"wrong_signature": 1, "stale": 4}
     with opened(tmp_path) as house:
         contract = house.contracts["reports"]
     assert [bool(clock_warning(contract, offset)) for offset in (None, 149.0, 151.0, -149.0, -151.0)] == [False, False, True, False, True]
