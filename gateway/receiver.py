@@ -13,8 +13,9 @@ from gateway.gate import Endpoint, Gate
 from gateway.handshaking import revoked, shake
 from gateway.problems import ProblemError
 from gateway.published import PublishedKeys
+from gateway.quarantine import Shelf
 from ledger.errors import LedgerError
-from providers import handshakes, mapping
+from providers import handshakes, mapping, restored
 from schemas.commands import Ingest, Ingested
 from schemas.delivery import Delivery, Event, HandshakeAnswer, InboundRequest, Reason, Refused, Verified
 from schemas.operation import Micros
@@ -29,11 +30,12 @@ _log = structlog.get_logger("gateway")
 class Receiver:
     """The plain ASGI endpoint of `POST /webhooks/{provider}`. Any bytes in give an answer, never an exception (B1)."""
 
-    __slots__ = ("_gate", "_keys")
+    __slots__ = ("_gate", "_keys", "shelf")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._keys = PublishedKeys(gate)
+        self.shelf = Shelf(gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer one delivery."""
@@ -52,6 +54,8 @@ class Receiver:
             reason = str(problem.extra.get("reason", problem.code))
             self._gate.count("receiver.refused", {"provider": name, "reason": reason})
             _log.info("receiver.refused", provider=name, reason=reason)
+            if problem.code == "delivery_refused":
+                self.shelf.refused(name, reason)
             await send_problem(problem, receive, send, drain=not read)
             return
         headers = [*headers, (b"content-length", str(len(content)).encode())]
@@ -100,12 +104,14 @@ class Receiver:
             case Refused(reason=Reason.NO_SECRET):
                 raise _no_secret()
             case Refused(genuine=False):
+                self.shelf.take(endpoint.name, request, verdict, now)
                 raise _refusal(verdict)
             case Refused():
                 events = mapping.events(endpoint.contract, request, verdict.signed)
                 await self._store(self._deliveries(endpoint, request, verdict, events, now), now)
                 raise _refusal(verdict)
             case Verified():
+                self.shelf.accepted(endpoint.name)
                 events = mapping.events(endpoint.contract, request, verdict.signed)
                 deliveries = self._deliveries(endpoint, request, verdict, events, now)
                 return self._answer(endpoint, deliveries, await self._store(deliveries, now))
@@ -125,7 +131,7 @@ class Receiver:
                     secret_id=verdict.secret_id,
                     scheme_id=verdict.scheme_id,
                     body=b"" if parent else request.body,
-                    headers=() if parent else request.headers,
+                    headers=() if parent else restored.headers_of(request),
                     parent=parent,
                     standing="stale" if isinstance(verdict, Refused) else "fresh",
                 )

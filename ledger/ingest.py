@@ -43,7 +43,7 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     fold = Fold(tx, now)
     firsts, fresh = _insert(tx, commands)
     owners = lock_jobs(tx, [key for delivery in fresh if (key := _job(delivery)) is not None], now)
-    matches = _match(tx, fresh, owners)
+    matches = match(tx, fresh, owners)
     for delivery in fresh:
         firsts[_key(delivery)].operation = matches.get(delivery.id)
     repeated = [first.operation for first in firsts.values() if first.operation is not None]
@@ -102,7 +102,7 @@ def _insert(tx: Transaction, commands: list[Ingest]) -> tuple[dict[DedupKey, _Fi
     return firsts, fresh
 
 
-def _match(tx: Transaction, fresh: list[Delivery], owners: dict[tuple[str, str], str | None]) -> dict[str, str]:
+def match(tx: Transaction, fresh: list[Delivery], owners: dict[tuple[str, str], str | None]) -> dict[str, str]:
     """Return delivery id -> operation id: by job id, else by our own id or token echoed back."""
     matches: dict[str, str] = {}
     echoes: dict[str, list[Delivery]] = {}
@@ -141,7 +141,7 @@ def _apply(fold: Fold, delivery: Delivery, operation: str | None) -> str:
             note="stale but genuine" if delivery.standing == "stale" else "",
             unsigned=fold.tx.unsigned(delivery.provider),
         ),
-        actor=f"provider:{delivery.provider}",
+        actor=delivery.replayed_by or f"provider:{delivery.provider}",
         chance=0.0,
         cause_id=delivery.id,
     )

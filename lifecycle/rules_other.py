@@ -23,7 +23,7 @@ def hinted(case: Case) -> Decision:
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, Hinted)
     op = draft.op
-    fresh = op.hinted_at is None or case.now - op.hinted_at >= _COALESCE_SECONDS * SECOND
+    fresh = evidence.replayed or op.hinted_at is None or case.now - op.hinted_at >= _COALESCE_SECONDS * SECOND
     if evidence.conflict or fresh or op.hints < _ROWS_IN_FULL:
         code = "delivery_conflict" if evidence.conflict else "delivery"
         if op.state in FINAL:

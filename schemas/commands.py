@@ -4,7 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.delivery import Delivery, DeliveryStatus
+from schemas.delivery import Delivery, DeliveryStatus, Event, Refusal
 from schemas.evidence import Evidence
 from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
@@ -74,6 +74,34 @@ class Ingested:
 
     delivery_id: str
     status: DeliveryStatus
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Keep refused requests, sealed, for a diagnosis; the oldest make room. Written when nothing else waits (B10, B12)."""
+
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Apply a stored delivery again, as today's contract reads its bytes. `owner` None: an operator, any delivery."""
+
+    delivery_id: str
+    owner: str | None
+    actor: str
+    event: Event
+    verified: bool  # its signature was found right again, at the time of its receipt
+    now: Micros
+    chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of it. `not_found`: not there, or attached to no operation of this owner. `unreadable`: nothing has changed."""
+
+    outcome: Literal["accepted", "unmatched", "ignored", "unreadable", "not_found"]
     operation_id: str | None = None
 
 
@@ -241,7 +269,7 @@ class ApiKey:
 
 
 Command = (
-    Register | Ingest | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+    Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
     | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
 )  # fmt: skip
 

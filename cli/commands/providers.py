@@ -47,9 +47,10 @@ def show_(
     json: show.Json = False,
 ) -> None:
     """Show one provider: its contract, its secrets' state, its deliveries."""
+    from cli import inbox as kept
     from cli.commands.secrets import described
     from cli.material import Stored
-    from ledger import examine
+    from ledger import examine, inbox
     from ledger.secrets import stored_secrets
 
     with opening.record(config, database_url) as house:
@@ -59,6 +60,8 @@ def show_(
         came = house.ledger.read_now(examine.last_deliveries, name)
         contract = house.contracts[name]
         stored = Stored(tuple(house.ledger.read_now(stored_secrets)))
+        refused = house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).get(name, {})
+        offset = kept.clock_offset(house, name)
         shown = {
             "name": name,
             "contract": settings.contract,
@@ -74,6 +77,9 @@ def show_(
             "rate_per_second": contract.limits.rate_per_second,
             "last_delivery": show.when(came["last_at"]),
             "deliveries": came["by_status"],
+            "refused_last_hour": refused,
+            "clock_offset_seconds": offset,
+            "clock_warning": kept.clock_warning(contract, offset),
         }
     if json:
         show.emit(shown)
