@@ -65,7 +65,7 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
         events = mapping.events(contract, request, verdict.signed)
         shown["events"] = [{"dedup_key": event.dedup_key, **mapping.describe(event)} for event in events]
     else:
-        causes = diagnose(request, Account(schemes=contract.signatures, secrets=secrets, params={}), at)
+        causes = diagnose(request, Account(schemes=contract.signatures, secrets=secrets, params=params, keys=keys), at)
         shown |= {
             "reason": str(verdict.reason),
             "detail": verdict.detail,
