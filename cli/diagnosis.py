@@ -176,6 +176,9 @@ def _database(house: House) -> Iterator[Finding]:
         )
     else:
         yield Finding(level="ok", about="database", found=f"{version}, schema and master key are right")
+    if trouble := composition.write_trouble(house):
+        cure = "make room where it lies and on the disk of its server, and see its permissions"
+        yield Finding(level="fault", about="database", found=f"takes no writes: {trouble}", cure=cure)
     clock = house.ledger.read_now(examine.clock)
     if clock is not None and abs(clock - house.world.now()) > SKEW:
         skew = (house.world.now() - clock) / SECOND

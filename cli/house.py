@@ -11,10 +11,12 @@ import structlog
 
 from cli import contracts as contract_files
 from cli.configuration import Configuration
-from ledger.errors import SecretMissingError
+from ledger.beats import PROBE
+from ledger.errors import LedgerUnavailableError, SecretMissingError
 from ledger.ledger import Ledger
 from ledger.vault import Vault, load_or_create_key, resolve
 from providers.verification import Verifier, check_secret, prepare
+from schemas.commands import Beat
 from schemas.contract import Contract
 from schemas.delivery import Secret
 from schemas.settings import ProviderSettings, Settings
@@ -60,6 +62,15 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
         application_name=f"gateway-{role}",
     )
     return House(configuration=configuration, contracts=contracts, ledger=ledger, world=world)
+
+
+def write_trouble(house: House) -> str:
+    """Return why the database takes no write now, or the empty text. What is written to learn it is removed in the same transaction."""
+    try:
+        house.ledger.write_now(Beat(duty=PROBE, process=worker_name(), now=house.world.now(), ok=True))
+    except LedgerUnavailableError as error:
+        return str(error)
+    return ""
 
 
 def worker_name() -> str:
