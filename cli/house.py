@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -12,9 +13,10 @@ import structlog
 from cli import contracts as contract_files
 from cli.configuration import Configuration
 from ledger.beats import PROBE
-from ledger.errors import LedgerUnavailableError, SecretMissingError
+from ledger.engine import open_engines
+from ledger.errors import ConfigurationError, LedgerUnavailableError, SecretMissingError
 from ledger.ledger import Ledger
-from ledger.vault import Vault, load_or_create_key, resolve
+from ledger.vault import Vault, is_sealed, load_key, load_or_create_key, resolve
 from providers.verification import Verifier, check_secret, prepare
 from schemas.commands import Beat
 from schemas.contract import Contract
@@ -52,16 +54,34 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     """Read contracts and master key and open the record. Raises ConfigurationError (ours and the ledger's), LedgerUnavailableError."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     contracts = contract_files.of_providers(configuration.settings.providers, configuration.folder)
-    vault = Vault(load_or_create_key(configuration.settings.key_file))
-    ledger = Ledger.open(
-        configuration.settings.database_url,
-        vault=vault,
-        contracts=contracts,
-        migrate=migrate,
-        chance=world.chance,
-        application_name=f"gateway-{role}",
-    )
+    url = configuration.settings.database_url
+    try:
+        vault = Vault(_master_key(configuration.settings))
+        ledger = Ledger.open(
+            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+        )
+    except LedgerUnavailableError as error:
+        raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
     return House(configuration=configuration, contracts=contracts, ledger=ledger, world=world)
+
+
+def _master_key(settings: Settings) -> bytes:
+    """Return the master key, or a new one where there is none, unless the database has been sealed with another."""
+    place = Path(settings.key_file)
+    if place.exists():
+        return load_key(place)
+    engines = open_engines(settings.database_url)
+    try:
+        with engines.look() as connection:
+            sealed = is_sealed(connection)
+    finally:
+        engines.close()
+    if sealed and not place.exists():  # else another process, which started at the same time, has made both
+        raise ConfigurationError(
+            f"the key file {place} does not exist, and the database {engines.place} was sealed with it; restore it from your backup,"
+            " point key_file at it, or name another database by database_url. A new key would open nothing, so none was made"
+        )
+    return load_or_create_key(place)
 
 
 def write_trouble(house: House) -> str:
@@ -182,6 +202,15 @@ def credentials(settings: Settings) -> Callable[[str], str | None]:
     return credential
 
 
+def _warn_of_credentials(settings: Settings) -> None:
+    for name, provider in settings.providers.items():
+        try:
+            if provider.credential is not None:
+                resolve(provider.credential)
+        except SecretMissingError as error:
+            _log.warning("house.credential_missing", provider=name, reference=provider.credential, fault=str(error))
+
+
 def clockwork(house: House) -> "Clockwork":
     """Return the reconciler of this process, not started yet."""
     from ledger.audit import self_audit
@@ -193,6 +222,7 @@ def clockwork(house: House) -> "Clockwork":
     from reconciler.transport import Transport
 
     settings, world, contracts = house.settings, house.world, house.contracts
+    _warn_of_credentials(settings)
     worker = worker_name()
     room = store(settings)
     accounts = {

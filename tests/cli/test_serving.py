@@ -212,6 +212,13 @@ def test_without_its_credential_nothing_is_sent(tmp_path: Path) -> None:
             until(lambda: stage.run(*tried).json()["attempts"]["creates"])
             until(lambda: stage.run(*tried).json()["attempts"]["open"] is None)
             assert stage.run(*tried).json()["state"] == "create_pending"
+            told = stage.run("operations", "history", operation, "--json").out
+            assert "credential_missing" in told
+            assert "internal" not in told
+        for event in ("house.credential_missing", "reconciler.credential_missing"):
+            found = serving.event(event)
+            assert found["provider"] == "reports"
+            assert "env:REPORTS_TOKEN" in found["fault"]
         assert calls(face, "POST", "/v1/reports") == 0
         assert serving.stop() == 0
 
