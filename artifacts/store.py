@@ -51,7 +51,15 @@ class Store:
             self._directory.mkdir(mode=0o700, parents=True, exist_ok=True)
             self._directory.chmod(0o700)
         except OSError as error:
-            raise StoreError(error.errno, "the artifact directory cannot be used: make it a directory of the service's user") from error
+            raise StoreError(
+                error.errno,
+                f"the artifact directory {directory} cannot be used ({error.strerror}): make it a directory of the service's user",
+            ) from error
+
+    @property
+    def directory(self) -> str:
+        """Return where the files lie."""
+        return str(self._directory)
 
     async def create(self, artifact_id: str) -> "Writer":
         """Return a writer for a new artifact. Raises StoreFullError; StoreError also for an id that is being written or stored."""

@@ -23,6 +23,7 @@ _MAX_FAULTS: Final = 20  # shown in one message
 # Kubernetes gives every pod such variables for a service called "gateway"; they are nobody's settings.
 _SERVICE_LINK: Final = re.compile(r"GATEWAY_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)\Z")
 _SQLITE: Final = "sqlite:///"
+DEFAULT_DATABASE: Final = "the default of database_url"
 
 
 class ConfigurationError(Exception):
@@ -43,6 +44,7 @@ class Configuration:
     settings: Settings
     folder: Path
     file: Path | None = None
+    database_source: str = DEFAULT_DATABASE  # which setting it was, for errors
 
 
 def load(*, file: str | None, environment: Mapping[str, str], folder: Path, options: Mapping[str, Any] | None = None) -> Configuration:
@@ -68,7 +70,22 @@ def load(*, file: str | None, environment: Mapping[str, str], folder: Path, opti
     start = place.parent if place else folder
     if "database_url" in given:  # a path that was typed starts where it was typed
         settings = replace(settings, database_url=_database(settings.database_url, folder))
-    return Configuration(settings=_anchored(settings, start), folder=start, file=place)
+    return Configuration(
+        settings=_anchored(settings, start), folder=start, file=place, database_source=_source(given, tree, place, environment)
+    )
+
+
+def _source(given: Mapping[str, Any], tree: Mapping[str, Any], place: Path | None, environment: Mapping[str, str]) -> str:
+    """Return where the database's address comes from, as people name it."""
+    if "database_url" in given:
+        return "--database-url"
+    match tree.get("database_url"):
+        case setting.EnvironmentText():
+            return setting.variable("database_url")
+        case None:
+            return "$DATABASE_URL" if environment.get("DATABASE_URL") else DEFAULT_DATABASE
+        case _:
+            return f"database_url in {place}"
 
 
 def _find(file: str | None, environment: Mapping[str, str], folder: Path) -> Path | None:

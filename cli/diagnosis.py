@@ -21,6 +21,7 @@ from cli.material import Stored
 from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
+from ledger.vault import load_key
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
 from schemas.world import World
@@ -94,12 +95,12 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
     try:
         found = place.stat()
     except FileNotFoundError:
-        yield Finding(
-            level="note",
-            about="key file",
-            found=f"{place} does not exist",
-            cure="the first start makes it; back it up apart from the database",
-        )
+        if _sqlite_file(settings) is not None:
+            cure = "restore it from your backup, or point key_file at it: no other key opens the database"
+            yield Finding(level="fault", about="key file", found=f"{place} does not exist, and the database does", cure=cure)
+        else:
+            cure = "the first start makes it; back it up apart from the database"
+            yield Finding(level="note", about="key file", found=f"{place} does not exist", cure=cure)
         return
     except OSError as error:
         yield Finding(level="fault", about="key file", found=f"{place}: {error.strerror}", cure="give this user access to it")
@@ -107,8 +108,21 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
     mode = stat.S_IMODE(found.st_mode)
     if mode & 0o077:
         yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
+        return
+    try:
+        load_key(place)
+    except LedgerError as error:
+        yield Finding(level="fault", about="key file", found=str(error))
     else:
-        yield Finding(level="ok", about="key file", found=str(place))
+        yield Finding(level="ok", about="key file", found=f"{place} holds a key")
+
+
+def _sqlite_file(settings: Settings) -> Path | None:
+    """Return the file of the database where there is one already, with anything in it."""
+    if not settings.database_url.startswith("sqlite:///"):
+        return None
+    place = Path(settings.database_url.removeprefix("sqlite:///"))
+    return place if place.exists() and place.stat().st_size else None
 
 
 def _folders(settings: Settings) -> Iterator[Finding]:
@@ -151,13 +165,17 @@ def _scheduler(world: World) -> Iterator[Finding]:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
         shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
-        yield Finding(level="ok", about="scheduler", found=shown)
+        kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
+        yield Finding(level="ok", about="scheduler", found=kept)
 
 
 def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
     url = configuration.settings.database_url
     if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
         yield Finding(level="note", about="database", found="does not exist", cure="the first start of gateway serve makes it")
+        return
+    if not Path(configuration.settings.key_file).exists():
+        yield Finding(level="note", about="database", found="is not looked into: opening it without a key file would make one")
         return
     try:
         house = composition.open_house(configuration, world=world, migrate=False)
@@ -184,6 +202,9 @@ def _database(house: House) -> Iterator[Finding]:
         )
     else:
         yield Finding(level="ok", about="database", found=f"{version}, schema and master key are right")
+    if trouble := composition.write_trouble(house):
+        cure = "make room where it lies and on the disk of its server, and see its permissions"
+        yield Finding(level="fault", about="database", found=f"takes no writes: {trouble}", cure=cure)
     clock = house.ledger.read_now(examine.clock)
     if clock is not None and abs(clock - house.world.now()) > SKEW:
         skew = (house.world.now() - clock) / SECOND

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
 import structlog
@@ -12,10 +13,13 @@ import structlog
 from cli import contracts as contract_files
 from cli.configuration import Configuration
 from cli.material import VAULT, Material, Stored, credential
-from ledger.errors import SecretMissingError
+from ledger.beats import PROBE
+from ledger.engine import open_engines
+from ledger.errors import ConfigurationError, LedgerUnavailableError, SecretMissingError
 from ledger.ledger import Ledger
-from ledger.vault import Vault, load_or_create_key, resolve
+from ledger.vault import Vault, is_sealed, load_key, load_or_create_key, resolve
 from providers.verification import Verifier, check_secret, prepare
+from schemas.commands import Beat
 from schemas.contract import Contract
 from schemas.delivery import Secret
 from schemas.operation import Micros
@@ -53,16 +57,43 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     """Read contracts and master key and open the record. Raises ConfigurationError (ours and the ledger's), LedgerUnavailableError."""
     logging.getLogger("alembic").setLevel(logging.WARNING)
     contracts = contract_files.of_providers(configuration.settings.providers, configuration.folder)
-    vault = Vault(load_or_create_key(configuration.settings.key_file))
-    ledger = Ledger.open(
-        configuration.settings.database_url,
-        vault=vault,
-        contracts=contracts,
-        migrate=migrate,
-        chance=world.chance,
-        application_name=f"gateway-{role}",
-    )
+    url = configuration.settings.database_url
+    try:
+        vault = Vault(_master_key(configuration.settings))
+        ledger = Ledger.open(
+            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+        )
+    except LedgerUnavailableError as error:
+        raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
     return House(configuration=configuration, contracts=contracts, ledger=ledger, world=world)
+
+
+def _master_key(settings: Settings) -> bytes:
+    """Return the master key, or a new one where there is none, unless the database has been sealed with another."""
+    place = Path(settings.key_file)
+    if place.exists():
+        return load_key(place)
+    engines = open_engines(settings.database_url)
+    try:
+        with engines.look() as connection:
+            sealed = is_sealed(connection)
+    finally:
+        engines.close()
+    if sealed and not place.exists():  # else another process, which started at the same time, has made both
+        raise ConfigurationError(
+            f"the key file {place} does not exist, and the database {engines.place} was sealed with it; restore it from your backup,"
+            " point key_file at it, or name another database by database_url. A new key would open nothing, so none was made"
+        )
+    return load_or_create_key(place)
+
+
+def write_trouble(house: House) -> str:
+    """Return why the database takes no write now, or the empty text. What is written to learn it is removed in the same transaction."""
+    try:
+        house.ledger.write_now(Beat(duty=PROBE, process=worker_name(), now=house.world.now(), ok=True))
+    except LedgerUnavailableError as error:
+        return str(error)
+    return ""
 
 
 def worker_name() -> str:
@@ -224,6 +255,14 @@ def credentials(settings: Settings, material: Material, world: World) -> Callabl
     return found
 
 
+def _warn_of_credentials(settings: Settings, credential_of: Callable[[str], str | None]) -> None:
+    for name, provider in settings.providers.items():
+        try:
+            credential_of(name)
+        except SecretMissingError as error:
+            _log.warning("house.credential_missing", provider=name, reference=provider.credential, fault=str(error))
+
+
 def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     """Return the reconciler of this process, not started yet. `stored` is what the process follows; None: as it is now."""
     from ledger.audit import self_audit
@@ -236,6 +275,8 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     from reconciler.transport import Transport
 
     settings, world, contracts = house.settings, house.world, house.contracts
+    credential_of = credentials(settings, stored or material(house), world)
+    _warn_of_credentials(settings, credential_of)
     worker = worker_name()
     room = store(settings)
     accounts = {
@@ -262,7 +303,7 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         pace=pace,
         accounts=accounts,
         leases=leases,
-        credential=credentials(settings, stored or material(house), world),
+        credential=credential_of,
         public_url=settings.public_url,
         actor=f"reconciler:{worker}",
     )

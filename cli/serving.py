@@ -4,8 +4,10 @@ Works as process 1 of a container, where a signal without a handler is ignored: 
 """
 
 import asyncio
+import contextlib
 import os
 import signal
+import socket
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -21,6 +23,7 @@ from cli.failure import CommandError
 from cli.house import House
 from cli.material import Material
 from ledger import queries
+from ledger.beats import PROBE
 from ledger.errors import LedgerError
 from schemas.commands import Beat
 from schemas.settings import Settings
@@ -32,6 +35,8 @@ ENDED_AT_ONCE: Final = 1
 # The loop and the writer share the interpreter; with the default of 5 ms a request waits that long whenever it has let go.
 _SWITCH_SECONDS: Final = 0.0005
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
+_WATCH_SECONDS: Final = 2.0
+_PROBE_SECONDS: Final = 15.0  # longer than the writer tries
 # Settings that a running process cannot change: what they name is open.
 _FIXED: Final = ("database_url", "key_file", "artifact_dir", "public_url", "web")
 _log = structlog.get_logger("house")
@@ -94,6 +99,7 @@ class Process:
         both = self._web and self._reconciler
         house.ledger.start(several_processes=None if both else True)
         await self._warn_of_unconfigured()
+        listening = self._listen() if self._web else None  # first: what cannot be reached must not begin to work
         await self._material.refresh()
         following = asyncio.create_task(self._material.follow(self._remake), name="material")
         serving: asyncio.Task[None] | None = None
@@ -101,15 +107,17 @@ class Process:
             self._clockwork = composition.clockwork(house, self._material)
             await self._clockwork.start()
             await self._beat()
-        if self._web:
-            serving = asyncio.create_task(self._serve_web(), name="web")
+        if listening is not None:
+            serving = asyncio.create_task(self._serve_web(listening), name="web")
         else:
             self._told("")
         closing = asyncio.create_task(self._closing.wait(), name="closing")
+        watching = asyncio.create_task(self._watch(), name="watch")
         await asyncio.wait([closing, *([serving] if serving else [])], return_when=asyncio.FIRST_COMPLETED)
         self._closing.set()
         _log.info("house.stopping")
         await closing
+        watching.cancel()
         drains = [task for task in (self._reloading, *self._retired) if task is not None]
         if self._clockwork is not None:
             drains.append(asyncio.create_task(self._drain(self._clockwork)))
@@ -130,7 +138,17 @@ class Process:
         """End as after the first signal. From the loop of the process; again: nothing."""
         self._closing.set()
 
-    async def _serve_web(self) -> None:
+    def _listen(self) -> tuple[socket.socket, str]:
+        from gateway.server import listen
+
+        web = self.house.settings.web
+        try:
+            return listen(web)
+        except OSError as error:
+            where = web.uds or f"{web.host}:{web.port}"
+            raise CommandError(f"cannot listen on {where}: {error.strerror or error}; choose another by --port, --host or --uds") from error
+
+    async def _serve_web(self, listening: tuple[socket.socket, str]) -> None:
         from gateway.app import create_app
         from gateway.gate import Endpoints
         from gateway.server import serve
@@ -140,12 +158,7 @@ class Process:
         gate = composition.gate(
             house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler, refresh=self._refresh
         )
-        web = house.settings.web
-        try:
-            await serve(create_app(gate), web, on_started=self._told, stop=self._closing)
-        except OSError as error:
-            where = web.uds or f"{web.host}:{web.port}"
-            raise CommandError(f"cannot listen on {where}: {error.strerror or error}; choose another by --port, --host or --uds") from error
+        await serve(create_app(gate), house.settings.web, on_started=self._told, stop=self._closing, listening=listening)
 
     def _made(self, house: House) -> dict[str, Any]:
         return composition.endpoints(house.settings, house.contracts, self._material, house.world.now())
@@ -164,11 +177,23 @@ class Process:
 
     async def _beat(self) -> None:
         """Say that the reconciler has started: readiness need not wait for the first beats of its duties."""
-        beat = Beat(duty="start", process=composition.worker_name(), now=self.house.world.now(), ok=True)
         try:
-            await self.house.ledger.write(beat)
+            await self._write_beat("start")
         except LedgerError as error:  # the duties beat too
             _log.warning("house.beat_failed", error=type(error).__name__)
+
+    async def _write_beat(self, duty: str) -> None:
+        await self.house.ledger.write(Beat(duty=duty, process=composition.worker_name(), now=self.house.world.now(), ok=True))
+
+    async def _watch(self) -> None:
+        """Look after the database every few seconds; while it refuses writes, try one: nobody else may write for long."""
+        while not self._closing.is_set():
+            if self.house.ledger.trouble():  # looks at the file, and tells the log
+                with contextlib.suppress(LedgerError, TimeoutError):
+                    async with asyncio.timeout(_PROBE_SECONDS):
+                        await self._write_beat(PROBE)
+            with contextlib.suppress(TimeoutError):
+                await asyncio.wait_for(self._closing.wait(), _WATCH_SECONDS)
 
     async def _drain(self, clockwork: "Clockwork") -> None:
         drained = await clockwork.drain()

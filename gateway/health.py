@@ -19,7 +19,7 @@ async def live(call: Call) -> Answer:
 
 
 async def ready(call: Call) -> Answer:
-    """GET /readyz: the database answers and, where a reconciler is expected, it has run of late; else 503."""
+    """GET /readyz: the database answers and takes writes and, where a reconciler is expected, it has run of late; else 503."""
     gate = call.gate
     checks = {"shutdown": "under way" if gate.closing.is_set() else "ok"}
     try:
@@ -28,7 +28,8 @@ async def ready(call: Call) -> Answer:
     except (LedgerError, TimeoutError):
         checks["database"] = "no answer"
     else:
-        checks["database"] = "ok"
+        # A deleted file and a full disk still answer reads: what counts is how writing went.
+        checks["database"] = "takes no writes: see the log" if gate.ledger.trouble() else "ok"
         if gate.expects_reconciler:
             newest = max((beat["last_at"] for beat in beats), default=None)
             fresh = newest is not None and gate.world.now() - newest <= _FRESH

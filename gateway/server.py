@@ -217,12 +217,19 @@ def configuration(app: ASGIApp, web: WebSettings) -> uvicorn.Config:
     )
 
 
-async def serve(app: ASGIApp, settings: WebSettings, *, on_started: Started | None = None, stop: asyncio.Event | None = None) -> None:
+async def serve(
+    app: ASGIApp,
+    settings: WebSettings,
+    *,
+    on_started: Started | None = None,
+    stop: asyncio.Event | None = None,
+    listening: tuple[socket.socket, str] | None = None,
+) -> None:
     """Serve until `stop` is set, or (without one) until SIGINT or SIGTERM; then drain for `shutdown_seconds`.
 
-    Raises OSError when the address cannot be bound.
+    `listening` is what `listen` gave, where that was done before. Raises OSError when the address cannot be bound.
     """
-    listener, address = listen(settings)
+    listener, address = listening or listen(settings)
     server = _Server(configuration(app, settings), address=address, on_started=on_started, stop=stop)
     watcher = None if stop is None else asyncio.ensure_future(_stop_when(stop, server))
     try:

@@ -23,6 +23,7 @@ from sqlalchemy.pool import StaticPool
 from ledger.errors import ConfigurationError
 from ledger.faults import tell
 from ledger.filelock import FileLock
+from ledger.filewatch import FileWatch
 
 
 def _current_sqlite() -> ModuleType:
@@ -55,6 +56,7 @@ class Engines:
     url: str
     path: str | None = None  # the file of SQLite; None: memory, or PostgreSQL
     file_lock: FileLock | None = None
+    watch: FileWatch | None = None  # of a file
     one_connection: contextlib.AbstractContextManager[Any] | None = None  # memory: writer and readers share one connection and take turns
     options: dict[str, Any] = field(default_factory=dict, repr=False)
 
@@ -62,6 +64,15 @@ class Engines:
     def postgres(self) -> bool:
         """Return whether this is PostgreSQL (else SQLite)."""
         return self.write.dialect.name == "postgresql"
+
+    @property
+    def place(self) -> str:
+        """Return what people call this database: the file's path, or HOST:PORT/NAME; nothing of a password."""
+        if not self.postgres:
+            return self.path or "in memory"
+        url = self.write.url
+        host = url.host or url.query.get("host") or "the local socket"
+        return f"{host}:{url.port or 5432}/{url.database or url.username or ''}"
 
     @contextlib.contextmanager
     def turn(self) -> Iterator[None]:
@@ -79,7 +90,7 @@ class Engines:
             with self.turn(), self.write.begin() as connection:
                 yield connection
         except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
-            raise tell(error) from error
+            raise tell(error, self.place) from error
 
     @contextlib.contextmanager
     def look(self) -> Iterator[sa.Connection]:
@@ -88,7 +99,7 @@ class Engines:
             with self.turn(), self.read.connect() as connection:
                 yield connection
         except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
-            raise tell(error) from error
+            raise tell(error, self.place) from error
 
     def dial(self) -> "psycopg.Connection[Any]":
         """Return a new autocommit PostgreSQL connection outside the pools, for LISTEN and NOTIFY."""
@@ -96,8 +107,24 @@ class Engines:
         arguments, keywords = self.write.dialect.create_connect_args(self.write.url)
         return psycopg.connect(*arguments, **{**keywords, **self.options}, autocommit=True)
 
+    def gone(self) -> str:
+        """Return why this record is lost while it is open (its file was deleted or replaced), or the empty text."""
+        return "" if self.watch is None else self.watch.look()
+
+    def hold(self) -> None:
+        """Keep one idle connection of a file open, and watch its WAL file too: only a stranger can take that away now."""
+        if self.watch is None:
+            return
+        connection = self.read.connect()
+        connection.exec_driver_sql("SELECT count(*) FROM sqlite_master").scalar_one()  # opens the WAL file
+        connection.rollback()  # an open read would keep the WAL from being taken over (B117)
+        connection.detach()  # not one of the pool's: they may all be in use, or be closed
+        self.watch.hold(connection.close)
+
     def close(self) -> None:
         """Close the connections and give the file back."""
+        if self.watch is not None:
+            self.watch.close()
         self.read.dispose()
         self.write.dispose()
         if self.file_lock is not None:
@@ -158,7 +185,7 @@ def _open_sqlite(url: sa.URL, module: ModuleType) -> Engines:
     read = sa.create_engine(plain, pool_size=READ_CONNECTIONS, **pool, **common)
     sa.event.listen(read, "connect", _prepare(_pragmas(memory=False, reader=True)))
     sa.event.listen(read, "begin", _begin("BEGIN"))
-    return Engines(write=write, read=read, url=f"sqlite:///{path}", path=path, file_lock=lock)
+    return Engines(write=write, read=read, url=f"sqlite:///{path}", path=path, file_lock=lock, watch=FileWatch(path, lock.opened))
 
 
 def _pragmas(*, memory: bool, reader: bool) -> tuple[tuple[str, int | str], ...]:

@@ -22,6 +22,20 @@ _GONE: Final = {
     7: "out of memory",
     9: "the statement was interrupted",
 }
+_BROKEN: Final = frozenset({11, 26})  # SQLITE_CORRUPT, SQLITE_NOTADB
+_DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cure
+    ("password authentication failed", "the server refuses user or password; set the right ones in the address"),
+    ("no password supplied", "the server asks for a password; put it into the address, or into ~/.pgpass"),
+    ("role ", "the server does not know this user; make it, or name another in the address"),
+    ("no pg_hba.conf entry", "the server does not let this user in from here; see its pg_hba.conf"),
+    ("database ", "the server has no such database; make it (createdb), or name another in the address"),
+    ("connection refused", "nobody listens there; start the server, or correct host and port"),
+    ("resolve", "the host is unknown; correct the name, or the resolver"),
+    ("translate host name", "the host is unknown; correct the name, or the resolver"),
+    ("timeout", "there is no answer; see whether the host can be reached"),
+    ("no such file", "there is no socket there; start the server, or correct the host"),
+    ("ssl", "the server and this process do not agree on TLS; see sslmode in the address"),
+)
 _CONFLICTS: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
 _GONE_CLASSES: Final = frozenset({"08", "53", "57", "58"})  # connection, resources, operator's intervention, system
 _READ_ONLY: Final = "25006"  # a standby after a fail-over
@@ -65,16 +79,25 @@ def _of_driver(error: Any) -> Fault:
     return Fault.OTHER
 
 
-def tell(error: BaseException) -> LedgerError:
+def tell(error: BaseException, place: str = "") -> LedgerError:
     """Return our error for a driver's: LedgerUnavailableError for conflicts and refusals, LedgerError for the rest.
 
-    The message has the kind and the code, never a statement's values and never an address with its password.
+    `place` is the file's path or the server's address. The message has the kind and the code, never a statement's values
+    and never an address with its password.
     """
     if isinstance(error, LedgerError):
         return error
+    at = f" {place}" if place else ""
+    if _is_no_database(error):
+        return LedgerError(f"the file{at} is not a whole SQLite database; name another by database_url, or put it back from the backup")
     if classify(error) is Fault.OTHER:
-        return LedgerError(f"the database refuses a statement ({_code(error)})")
-    return LedgerUnavailableError(f"the database is not available: {_why(error)}")
+        return LedgerError(f"the database{at} refuses a statement ({_code(error)})")
+    return LedgerUnavailableError(f"the database{at} is not available: {_why(error)}")
+
+
+def _is_no_database(error: BaseException) -> bool:
+    code = getattr(_cause(error), "sqlite_errorcode", None)
+    return code is not None and code & 0xFF in _BROKEN
 
 
 def _cause(error: BaseException) -> Any:
@@ -97,6 +120,12 @@ def _why(error: BaseException) -> str:
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
         return _GONE.get(code & 0xFF, "it is locked by another writer")
+    if getattr(cause, "sqlstate", None) is None and isinstance(cause, psycopg.Error):
+        # The client library's words name user and host, and on some systems more: they are recognized, never repeated.
+        text = str(cause).lower()
+        for words, meaning in _DIALLING:
+            if words in text:
+                return meaning
     if getattr(cause, "sqlstate", None) in _CONFLICTS:
         return "it is in conflict with another writer"
     return _code(error)

@@ -107,6 +107,7 @@ class Ledger:
 
     def start(self, *, several_processes: bool | None = None) -> None:
         """Start the threads. `several_processes`: hear of others' commits (None: on PostgreSQL only)."""
+        self.engines.hold()
         self._writer.start()
         self._readers.start()
         if self.engines.postgres and several_processes is not False:
@@ -129,6 +130,10 @@ class Ledger:
     def alive(self) -> bool:
         """Return whether the writer serves (for readiness)."""
         return self._writer.alive
+
+    def trouble(self) -> str:
+        """Return why nothing is written: the file is gone, or the last transaction was refused. Empty: all is well."""
+        return self.engines.gone() or self._writer.refusal
 
     def waiting(self) -> int:
         """Return how many commands wait for the writer."""

@@ -38,7 +38,7 @@ def migrate(engines: Engines) -> bool:
                 if classify(error) is not Fault.CONFLICT:
                     raise
     except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
-        raise tell(error) from error
+        raise tell(error, engines.place) from error
     raise LedgerUnavailableError("another process has been migrating the database for too long; see what it does")
 
 
@@ -48,7 +48,7 @@ def check(engines: Engines) -> None:
         if not _current(engines):
             raise SchemaTooOldError("the database is older than this version; run: gateway database migrate")
     except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
-        raise tell(error) from error
+        raise tell(error, engines.place) from error
 
 
 def _config() -> Config:

@@ -112,21 +112,35 @@ def _aad(table: str, column: str, row: str) -> bytes:
     return _place(table, column) + len(name).to_bytes(4, "big") + name
 
 
+def is_sealed(connection: sa.Connection) -> bool:
+    """Return whether this database was sealed with some master key before. Needs an open transaction; the schema may be missing."""
+    if not sa.inspect(connection).has_table(canaries.name):
+        return False
+    return connection.execute(sa.select(canaries.c.id).where(canaries.c.id == _CANARY)).first() is not None
+
+
 def load_or_create_key(path: str | Path) -> bytes:
     """Return the master key in `path` (64 hex digits), making a new one (0600) where there is no file.
 
-    Of several processes that start at once exactly one makes it. Raises ConfigurationError when the file may be read by
-    others or is not a key.
+    Of several processes that start at once exactly one makes it. Raises ConfigurationError as `load_key` does.
     """
     place = Path(path)
     if not place.exists():
         _create_key(place)
+    return load_key(place)
+
+
+def load_key(path: str | Path) -> bytes:
+    """Return the master key in `path`. Raises ConfigurationError where there is none, others may read it, or it is not a key."""
+    place = Path(path)
     try:
         with place.open("rb") as file:
             mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
             content = file.read(1024).strip()
     except OSError as error:
-        raise ConfigurationError(f"the key file {place} cannot be read: {error.strerror}") from None
+        raise ConfigurationError(
+            f"the key file {place} cannot be read: {error.strerror}; restore it from your backup, or point key_file at it"
+        ) from None
     if mode & 0o077:
         raise ConfigurationError(f"the key file {place} may be used by others (mode {mode:04o}); run: chmod 600 {place}")
     try:

@@ -36,6 +36,7 @@ BATCH_BYTES: Final = 8_388_608  # of delivery bodies a commit: keeps the stateme
 WAITING: Final = 4_096  # commands of one kind that may wait, so that a flood of one does not refuse another
 RETRIES: Final = 6
 FIRST_PAUSE_SECONDS: Final = 0.01
+TELL_SECONDS: Final = 60.0  # between two log lines about a database that refuses
 GIVE_UP_SECONDS: Final = 5.0  # providers stop waiting after about ten; they need room for a second delivery
 
 _log = structlog.get_logger("ledger")
@@ -83,6 +84,8 @@ class Writer:
         self._connection: sa.Connection | None = None
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
+        self.refusal = ""  # how the last transaction was refused; empty: it was committed, or failed by its own fault
+        self._told_at: float | None = None  # monotonic: when the log last said so
         self._committing = False  # a commit may have been sent in the transaction at hand
 
     @property
@@ -225,24 +228,47 @@ class Writer:
         """Commit commands of one kind: together, or where that fails one by one."""
         news = News()
         with self._performing:
+            outcomes = self._perform(commands, news)
+            self._note(next((str(error) for _, error in outcomes if isinstance(error, LedgerUnavailableError)), ""))
+        return outcomes, news
+
+    def _perform(self, commands: list[Command], news: News) -> list[Outcome]:
+        try:
+            return [(result, None) for result in self._persist(commands, news)]
+        except Exception as error:  # noqa: BLE001 - it goes to the callers
+            ours = self._ours(error)
+            if len(commands) == 1 or isinstance(ours, LedgerUnavailableError):
+                return [(None, ours)] * len(commands)
+        _log.warning("ledger.batch_split", kind=type(commands[0]).__name__, commands=len(commands), error=type(ours).__name__)
+        outcomes: list[Outcome] = []
+        for command in commands:
             try:
-                return [(result, None) for result in self._persist(commands, news)], news
-            except Exception as error:  # noqa: BLE001 - it goes to the callers
-                ours = _ours(error)
-                if len(commands) == 1 or isinstance(ours, LedgerUnavailableError):
-                    return [(None, ours)] * len(commands), news
-            _log.warning("ledger.batch_split", kind=type(commands[0]).__name__, commands=len(commands), error=type(ours).__name__)
-            outcomes: list[Outcome] = []
-            for command in commands:
-                try:
-                    outcomes += [(result, None) for result in self._persist([command], news)]
-                except Exception as error:  # noqa: BLE001 - it goes to this caller alone
-                    ours = _ours(error)
-                    if isinstance(ours, LedgerUnavailableError):
-                        outcomes += [(None, ours)] * (len(commands) - len(outcomes))
-                        break
-                    outcomes.append((None, ours))
-            return outcomes, news
+                outcomes += [(result, None) for result in self._persist([command], news)]
+            except Exception as error:  # noqa: BLE001 - it goes to this caller alone
+                ours = self._ours(error)
+                if isinstance(ours, LedgerUnavailableError):
+                    outcomes += [(None, ours)] * (len(commands) - len(outcomes))
+                    break
+                outcomes.append((None, ours))
+        return outcomes
+
+    def _note(self, refusal: str) -> None:
+        """Keep how writing went, and tell the log of a refusal at once, then every minute, and of its end."""
+        now = time.monotonic()
+        before, self.refusal = self.refusal, refusal
+        if refusal and (self._told_at is None or now - self._told_at >= TELL_SECONDS):
+            _log.error("ledger.writes_refused", fault=refusal)
+            self._told_at = now
+        elif before and not refusal:
+            _log.warning("ledger.writes_taken_again")
+            self._told_at = None
+
+    def _refuse_if_gone(self) -> None:
+        if gone := self._parts.engines.gone():
+            raise LedgerUnavailableError(gone)
+
+    def _ours(self, error: Exception) -> Exception:
+        return tell(error, self._parts.engines.place) if isinstance(error, sa.exc.SQLAlchemyError | psycopg.Error) else error
 
     def _persist(self, commands: list[Command], news: News) -> Sequence[Any]:
         """Run one transaction, again after a conflict with somebody else: at most RETRIES times and GIVE_UP_SECONDS."""
@@ -268,6 +294,7 @@ class Writer:
         kind = type(commands[0])
         function = parts.function_of(kind)
         self._committing = False
+        self._refuse_if_gone()
         with parts.engines.turn():
             if self._connection is None:
                 self._connection = parts.engines.write.connect()
@@ -278,6 +305,7 @@ class Writer:
                 assert len(results) == len(commands), f"{kind.__name__}: one result for each command"
                 parts.crash_point(f"{kind.__name__}.before_commit")
                 self._committing = True
+        self._refuse_if_gone()  # committed, but into a file that nobody will find again
         parts.crash_point(f"{kind.__name__}.after_commit")
         news.changed |= tx.changed
         news.due |= tx.due
@@ -306,7 +334,3 @@ def _weight(command: Command) -> int:
 
 def _lost(error: Exception) -> bool:
     return isinstance(error, sa.exc.DBAPIError) and error.connection_invalidated
-
-
-def _ours(error: Exception) -> Exception:
-    return tell(error) if isinstance(error, sa.exc.SQLAlchemyError | psycopg.Error) else error

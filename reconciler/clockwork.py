@@ -20,7 +20,7 @@ from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
 from reconciler.leases import Leases
 from reconciler.pace import Pace
-from reconciler.ticks import Duty, Ticks
+from reconciler.ticks import Duty, Ticks, told
 from schemas.commands import Beat, Sweep
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
@@ -172,7 +172,7 @@ class Clockwork:
 
     def _not_claimed(self, error: Exception) -> None:
         self.claims["failures"] += 1
-        _log.warning("reconciler.claim_failed", error=type(error).__name__)
+        _log.warning("reconciler.claim_failed", error=type(error).__name__, **told(error))
 
     def _patience(self) -> float:
         """Return how long to wait for a wake-up: the poll interval, or until the pace makes room."""

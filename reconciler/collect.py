@@ -5,9 +5,12 @@ early (a cut transfer, a lost lease, a full disk, a shutdown) leaves no file.
 """
 
 import contextlib
+import os
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field, replace
 from typing import Final
+
+import structlog
 
 from artifacts.store import Store, StoreError, StoreFullError, Writer
 from providers import interpret, requests, results
@@ -21,6 +24,7 @@ from schemas.operation import SECOND
 from schemas.states import Errand
 
 _HEAD_BYTES: Final = 512
+_log = structlog.get_logger("reconciler")
 _MAX_TRIES: Final = 3  # then a file that is wrong in a way that a proxy could cause is believed to be wrong
 _ANSWER: Final = ResultFile(role="output")  # the status answer as a result
 
@@ -91,7 +95,7 @@ class _Tap:
 async def inline(desk: Desk, facts: StatusFacts, answer: AnsweredOutcome) -> StatusFacts:
     """Store a status answer that is itself the result, and return the facts with it.
 
-    On a full disk the facts come back without it: the operation then collects, and tries again.
+    Where it cannot be stored the facts come back without it: the operation then collects, and tries again.
     """
     body = interpret.inline_body(answer)
     if body is None or not interpret.wants_inline(desk.contract, facts):
@@ -102,7 +106,8 @@ async def inline(desk: Desk, facts: StatusFacts, answer: AnsweredOutcome) -> Sta
             writer = await batch.create(desk.world.new_id("art_"))
             await writer.write(body)
             await batch.keep()
-    except StoreError:
+    except StoreError as error:
+        _note(desk, error)
         return facts
     stored = _stored(_ANSWER, writer, answer)
     problem = interpret.check_file(expected, answer, size=writer.bytes, sha256=writer.sha256, head=body[:_HEAD_BYTES])
@@ -121,7 +126,7 @@ async def collect(desk: Desk) -> Evidence:
     assert isinstance(answer, AnsweredOutcome)
     if desk.contract.result is None:
         facts = await inline(desk, reading.facts, answer)
-        return facts.inline or CollectFailed(error="store_full")
+        return facts.inline or CollectFailed(error=desk.store_fault or "no_answer_to_store")
     origins = desk.account.settings.result_origins
     found = results.collect_requests(desk.operation, desk.contract, answer, credential=desk.secret(), result_origins=origins)
     if not isinstance(found, tuple):
@@ -130,9 +135,17 @@ async def collect(desk: Desk) -> Evidence:
         async with _batch(desk.store) as batch:
             return await _files(desk, found, batch)
     except StoreError as error:
+        _note(desk, error)
         if desk.consuming and desk.departure.sent:
             return ONE_SHOT_LOST
-        return CollectFailed(error="store_full" if isinstance(error, StoreFullError) else "store_failed")
+        return CollectFailed(error=desk.store_fault)
+
+
+def _note(desk: Desk, error: StoreError) -> None:
+    """Say in the log and in the operation's history why nothing can be stored; its retry is no secret of the process."""
+    code = "store_full" if isinstance(error, StoreFullError) else "store_failed"
+    desk.store_fault = f"{code}: {os.strerror(error.errno or 0)}"
+    _log.error("reconciler.result_unstored", operation=desk.operation.id, fault=f"{code}: {error.strerror}", directory=desk.store.directory)
 
 
 async def _files(desk: Desk, files: tuple[FileRequest, ...], batch: _Batch) -> Evidence:

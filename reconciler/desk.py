@@ -50,6 +50,7 @@ class Desk:
     departure: Departure
     exchange: Exchange | None = None
     calls: int = 0
+    store_fault: str = ""  # why a result could not be stored
 
     @property
     def contract(self) -> Contract:

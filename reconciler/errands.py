@@ -14,6 +14,7 @@ from typing import Final
 import structlog
 
 from artifacts.store import Store
+from ledger.errors import SecretMissingError
 from lifecycle.errands import acts
 from providers import interpret, recovery, requests
 from providers.recovery import ListWalk
@@ -93,6 +94,10 @@ class Performer:
             if lost.is_set() and transfer:
                 return None
             return self._interrupted(desk, claimed)
+        except SecretMissingError as error:
+            provider = claimed.operation.provider
+            _log.error("reconciler.credential_missing", operation=claimed.operation.id, provider=provider, fault=str(error))
+            evidence = _unknown(desk, "credential_missing")
         except Exception as error:  # noqa: BLE001 - a fault of ours in one errand stops nothing else (B113)
             _log.error("reconciler.errand_failed", operation=claimed.operation.id, errand=claimed.errand.value, **_where(error))
             evidence = _unknown(desk, _FAULT)

@@ -123,12 +123,23 @@ class Ticks:
     def _failed(self, duty: Duty, error: Exception) -> None:
         duty.ok, duty.error = False, type(error).__name__
         duty.failures += 1
-        _log.warning("reconciler.duty_failed", duty=duty.name, error=duty.error)
+        _log.warning("reconciler.duty_failed", duty=duty.name, error=duty.error, **told(error))
 
     def _heard(self, event: Any) -> None:
         word = _EVENTS[event.code]
         self.events[word] += 1
         _log.warning("reconciler.tick_event", duty=event.job_id, event_kind=word)
+
+
+def told(error: Exception) -> dict[str, str]:
+    """Return the text of an error of the record or of a file, which hold no payload; nothing of any other."""
+    match error:
+        case LedgerError():
+            return {"fault": str(error)}
+        case OSError():
+            return {"fault": f"{error.filename}: {error.strerror}" if error.filename else str(error.strerror or "")}
+        case _:
+            return {}
 
 
 def _every(duty: Duty) -> IntervalTrigger:

@@ -25,12 +25,15 @@ def migrate(config: opening.Config = None, database_url: opening.DatabaseUrl = N
 
 @app.command()
 def check(config: opening.Config = None, database_url: opening.DatabaseUrl = None, json: show.Json = False) -> None:
-    """Check schema, master key and the soundness of the stored rows."""
+    """Check schema, master key, the soundness of the stored rows, and whether writes are taken."""
+    from cli.house import write_trouble
     from ledger import examine
 
     with opening.record(config, database_url) as house:
         version = house.ledger.read_now(examine.version)
         faults = house.ledger.read_now(examine.faults)
+        if trouble := write_trouble(house):
+            faults.append(f"takes no writes: {trouble}")
     if json:
         show.emit({"database": version, "faults": faults})
     else:

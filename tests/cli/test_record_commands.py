@@ -10,7 +10,9 @@ from schemas.commands import Beat
 from schemas.operation import SECOND
 from tests.cli.conftest import Command
 from tests.cli.records import WORLD, opened, register
-from tests.cli.stage import ROOT
+from tests.cli.stage import CANARY, ROOT, SECRET, Stage
+
+SECRETS = {"REPORTS_SECRET": SECRET, "REPORTS_TOKEN": CANARY}
 
 
 def change(folder: Path, statement: str, *values: object) -> None:
@@ -123,7 +125,10 @@ def test_a_fresh_folder_has_notes_and_no_faults(command: Command, tmp_path: Path
 
 def test_the_scheduler_is_read_back(command: Command) -> None:
     """B102: what the scheduler honours is read back from it, not from the settings."""
-    assert findings(command)["scheduler"] == [("ok", "coalesce True, max_instances 1, misfire_grace_seconds None", "")]
+    ((level, found, _),) = findings(command)["scheduler"]
+    assert level == "ok"
+    assert found.startswith("late ticks are made up for, once, and no duty runs twice at a time")
+    assert "coalesce True, max_instances 1, misfire_grace_seconds None" in found
 
 
 def test_missing_and_malformed_secrets_name_the_cure(command: Command, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -157,6 +162,37 @@ def test_a_key_file_that_others_may_read_is_a_fault(command: Command, tmp_path: 
     assert level == "fault"
     assert "0644" in found
     assert cure.startswith("chmod 600 ")
+
+
+def test_a_lost_key_file_is_named_and_none_is_made(command: Command, tmp_path: Path) -> None:
+    """Whatever opens a sealed database without its key refuses, and leaves the place as it is: a new key would open nothing."""
+    register(tmp_path)
+    key = tmp_path / "var" / "master.key"
+    held = key.read_bytes()
+    key.unlink()
+    for words in (["keys", "create", "--owner", "a", "--subject", "b", "--scope", "all"], ["operations", "list"], ["serve", "--port", "0"]):
+        done = command(*words) if words[0] != "serve" else Stage(folder=tmp_path, environment=SECRETS).run(*words)
+        assert done.code == 2
+        assert f"the key file {key} " in done.err
+        assert "restore it from your backup" in done.err
+        assert not key.exists()
+    assert findings(command)["key file"][0][0] == "fault"
+    assert not key.exists()
+    key.write_bytes(b"garbage\n")
+    key.chmod(0o600)
+    assert "does not hold a key" in findings(command)["key file"][0][1]
+    key.write_bytes(held)
+    assert findings(command)["key file"][0][0] == "ok"
+
+
+def test_an_unreachable_database_names_the_setting_and_no_password(command: Command) -> None:
+    """Where the address came from stands in the error: an option, a variable, or the file."""
+    url = "postgresql://user:PASSWORD@127.0.0.1:1/db"
+    done = command("operations", "list", "--database-url", url)
+    assert done.code == 1
+    assert "127.0.0.1:1/db is not available: nobody listens there" in done.err
+    assert "(the address comes from --database-url)" in done.err
+    assert "PASSWORD" not in done.err
 
 
 def test_another_key_is_a_fault(command: Command, tmp_path: Path) -> None:

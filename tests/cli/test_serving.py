@@ -2,11 +2,13 @@
 
 import os
 import re
+import resource
 import shutil
 import signal
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +16,10 @@ import httpx
 import pytest
 
 from cli.serving import stop_while_starting
+from schemas.commands import Beat
+from tests.cli import records
 from tests.cli.callers import calls, client, create, new_key, settled, simulated, until
-from tests.cli.stage import ROOT, WAIT_SECONDS, Running, Stage, free_port, reports
+from tests.cli.stage import ROOT, START, WAIT_SECONDS, Running, Stage, free_port, reports
 
 pytestmark = pytest.mark.timeout(180)
 
@@ -59,7 +63,9 @@ def test_a_port_that_is_taken_is_one_line(tmp_path: Path) -> None:
         assert done.code == 1
         assert f"gateway: cannot listen on 127.0.0.1:{port}: " in done.err
         assert "choose another by --port" in done.err
-        assert "Traceback" not in done.err
+        assert len(done.err.splitlines()) == 1  # nothing has begun, so nothing is said to stop
+        both = Stage(folder=other).run("serve", "--port", port)
+        assert [line for line in both.err.splitlines() if "admin key" not in line] == [done.err.strip()]
         assert serving.stop() == 0
 
 
@@ -81,6 +87,56 @@ def test_a_unix_socket_is_served(tmp_path: Path) -> None:
             assert api.get("/livez").status_code == 200
         assert serving.stop(signal.SIGINT) == 0
     assert not (tmp_path / "s").exists()
+
+
+def test_a_database_that_is_deleted_under_a_process_is_noticed(tmp_path: Path) -> None:
+    """B165: within seconds 503 on /readyz and on writes, a line in the log, and no second database beside the live process."""
+    stage = reports(tmp_path, origin="http://127.0.0.1:9")
+    with stage.running("web", "--port", "0") as serving:
+        key = new_key(stage)
+        with client(serving.address, key) as api:
+            create(api)
+            until(lambda: api.get("/readyz").status_code == 200)
+            (tmp_path / "var" / "gateway.db").unlink()
+            assert "gateway.db is gone" in serving.event("ledger.database_gone")["fault"]
+            unready = api.get("/readyz")
+            assert (unready.status_code, unready.json()["checks"]["database"]) == (503, "takes no writes: see the log")
+            body = {"provider": "reports", "request": {"kind": "sales", "rows": 5}}
+            assert api.post("/v1/operations", json=body, headers={"Idempotency-Key": "k2"}).status_code == 503
+        done = stage.run("keys", "create", "--owner", "acme", "--subject", "agent-7", "--scope", "all")
+        assert (done.code, done.out) == (2, "")
+        assert "stop that process first" in done.err
+        assert not (tmp_path / "var" / "gateway.db").exists()
+        assert serving.stop() == 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="another process's limits change on Linux only")
+def test_a_full_disk_is_told_by_everybody(tmp_path: Path) -> None:
+    """B165: `database check` and `doctor` try a write, a process is unready until there is room again (here: a file size limit)."""
+    stage = reports(tmp_path, origin="http://127.0.0.1:9")
+    with records.opened(tmp_path, **stage.environment) as house, house.ledger.engines.look() as reading:
+        reading.exec_driver_sql("SELECT * FROM history").all()  # an open read: the WAL only grows
+        for number in range(60):
+            house.ledger.write_now(Beat(duty=f"{number}", process="p" * 4_000, now=1, ok=True))
+        limit = (tmp_path / "var" / "gateway.db-wal").stat().st_size
+        limited = replace(stage, start=f"import resource as r; r.setrlimit(r.RLIMIT_FSIZE, ({limit}, r.RLIM_INFINITY)); {START}")
+        done = limited.run("database", "check", "--json")
+        assert done.code == 1
+        assert [fault.partition(":")[0] for fault in done.json()["faults"]] == ["takes no writes"]
+        found = [row for row in limited.run("doctor", "--json").json() if row["about"] == "database" and row["level"] == "fault"]
+        assert found[0]["found"].startswith("takes no writes: the database ")
+        with limited.running("web", "--port", "0") as serving:
+            assert httpx.get(f"{serving.address}/readyz").status_code == 200
+            with client(serving.address, new_key(stage)) as api:
+                body = {"provider": "reports", "request": {"kind": "sales", "rows": 5}}
+                assert api.post("/v1/operations", json=body, headers={"Idempotency-Key": "k1"}).status_code == 503
+                assert str(tmp_path) in serving.event("ledger.writes_refused")["fault"]
+                assert api.get("/readyz").json()["checks"]["database"] == "takes no writes: see the log"
+                resource.prlimit(serving.process.pid, resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+                serving.event("ledger.writes_taken_again")  # a probe has found it, without any request
+                assert api.get("/readyz").status_code == 200
+            assert serving.stop() == 0
+    assert stage.run("database", "check", "--json").json()["faults"] == []
 
 
 # --- the whole way
@@ -156,6 +212,13 @@ def test_without_its_credential_nothing_is_sent(tmp_path: Path) -> None:
             until(lambda: stage.run(*tried).json()["attempts"]["creates"])
             until(lambda: stage.run(*tried).json()["attempts"]["open"] is None)
             assert stage.run(*tried).json()["state"] == "create_pending"
+            told = stage.run("operations", "history", operation, "--json").out
+            assert "credential_missing" in told
+            assert "internal" not in told
+        for event in ("house.credential_missing", "reconciler.credential_missing"):
+            found = serving.event(event)
+            assert found["provider"] == "reports"
+            assert "env:REPORTS_TOKEN" in found["fault"]
         assert calls(face, "POST", "/v1/reports") == 0
         assert serving.stop() == 0
 

@@ -193,6 +193,42 @@ def test_an_unreachable_server_is_unavailable(scheme: str) -> None:
     engines.close()
 
 
+@pytest.mark.parametrize(
+    ("address", "words"),
+    [
+        ("127.0.0.1:1/db", r"127\.0\.0\.1:1/db is not available: nobody listens there; start the server"),
+        ("nowhere.invalid/db", r"nowhere\.invalid:5432/db is not available: the host is unknown"),
+    ],
+)
+def test_a_server_that_cannot_be_reached_is_named_with_its_cure(address: str, words: str) -> None:
+    """Host, port and database, the reason in our words, what to do; never the password (D6)."""
+    engines = open_engines(f"postgresql://user:PASSWORD@{address}")
+    with pytest.raises(LedgerUnavailableError, match=words) as refused, engines.look():
+        pass
+    assert "PASSWORD" not in str(refused.value)
+    engines.close()
+
+
+def test_what_a_server_refuses_at_the_door_is_named(postgres_server: Any) -> None:
+    """An unknown database and an unknown user, as a real server says it."""
+    url = sa.make_url(postgres_server.url("nothing_of_that_name"))
+    for wrong, words in ((url, "has no such database"), (url.set(username="stranger", database="postgres"), "this user|user or password")):
+        engines = open_engines(wrong.render_as_string(hide_password=False))
+        with pytest.raises(LedgerUnavailableError, match=words), engines.look():
+            pass
+        engines.close()
+
+
+def test_a_file_that_is_no_database_is_named(tmp_path: Path) -> None:
+    """The path and the cure, whatever first touches it."""
+    (tmp_path / "notes.txt").write_text("no database, only words " * 100)
+    engines = open_engines(f"sqlite:///{tmp_path}/notes.txt")
+    for look in (lambda: migrate(engines), lambda: engines.begin().__enter__()):
+        with pytest.raises(LedgerError, match=f"{tmp_path}/notes.txt is not a whole SQLite database; name another"):
+            look()
+    engines.close()
+
+
 def test_a_path_that_cannot_be_is_a_configuration_error(tmp_path: Path) -> None:
     """A database below a file names the file."""
     (tmp_path / "file").write_text("x")

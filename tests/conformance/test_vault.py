@@ -9,9 +9,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from ledger.engine import Engines
+from ledger.engine import Engines, open_engines
 from ledger.errors import ConfigurationError, SecretMissingError, VaultError, WrongKeyError
-from ledger.vault import Vault, load_or_create_key, resolve
+from ledger.ledger import Ledger
+from ledger.vault import Vault, is_sealed, load_or_create_key, resolve
+from tests.conformance.conftest import Database
 
 KEY = bytes(range(32))
 PLAIN = b"the secret content"
@@ -182,3 +184,19 @@ def test_a_secret_pasted_as_its_reference_is_not_repeated(pasted: str) -> None:
         resolve(pasted)
     assert pasted not in str(refused.value)
     assert os.linesep not in str(refused.value)
+
+
+def test_a_sealed_database_is_known_without_its_key(database: Database, empty_database: Database, vault: Vault) -> None:
+    """No tables, no canary, canary: only the last was sealed; on both databases."""
+
+    def sealed(url: str) -> bool:
+        engines = open_engines(url)
+        with engines.look() as connection:
+            found = is_sealed(connection)
+        engines.close()
+        return found
+
+    assert not sealed(empty_database.url)
+    assert not sealed(database.url)
+    Ledger.open(database.url, vault=vault, contracts={}).close()
+    assert sealed(database.url)

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from schemas.commands import Defer
 from schemas.contract import Contract, ResultFile, ResultRule
@@ -224,7 +225,7 @@ def test_a_full_disk_fails_the_try_and_nothing_else(tmp_path: Path) -> None:
                 command = await bench.settle(collecting(server.url), Errand.COLLECT)
             finally:
                 resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
-            assert command.evidence == CollectFailed(error="store_full")
+            assert command.evidence == CollectFailed(error="store_full: File too large")
             assert bench.files() == []
             command = await bench.settle(collecting(server.url), Errand.COLLECT)
             assert isinstance(command.evidence, Collected)
@@ -261,6 +262,26 @@ def test_shutdown_in_mid_transfer_leaves_no_file(tmp_path: Path) -> None:
             command = await task
             assert isinstance(command, Defer)
             assert bench.files() == []
+            await bench.transport.aclose()
+
+    run(scenario)
+
+
+def test_a_missing_folder_is_named_in_history_and_log(tmp_path: Path) -> None:
+    """The artifact folder is gone: the try fails with its reason, the log names the folder, and the next try may succeed (B165)."""
+    folder = tmp_path / "artifacts"
+
+    async def scenario() -> None:
+        async with serving(provider(DONE, {"/files/1": csv(b"row\n" * 50)})) as server:
+            bench = Bench(folder, server.url)
+            folder.rename(tmp_path / "away")
+            with capture_logs() as logs:
+                command = await bench.settle(collecting(server.url), Errand.COLLECT)
+            assert command.evidence == CollectFailed(error="store_failed: No such file or directory")
+            (told,) = [entry for entry in logs if entry["event"] == "reconciler.result_unstored"]
+            assert told["directory"] == str(folder)
+            (tmp_path / "away").rename(folder)
+            assert isinstance((await bench.settle(collecting(server.url), Errand.COLLECT)).evidence, Collected)
             await bench.transport.aclose()
 
     run(scenario)
