@@ -110,7 +110,7 @@ def test_published_keys_come_with_the_request(command: Command, tmp_path: Path) 
     key = Ed25519PrivateKey.generate()
     contract = (
         'name = "acme"\n[signature]\nprimitive = "asym"\nalg = "ed25519"\nmessage = "{param:account}.{body}"\n'
-        'sig = { in = "header", name = "X-S" }\nkeysource = { kind = "jwks", url = "https://acme.example/keys" }\n'
+        'sig = { in = "header", name = "X-S" }\nkeysource = { kind = "jwks", url = "https://acme.example/keys" }\n[event]\n'
     )
     (tmp_path / "acme.toml").write_text(contract)
     point = base64.urlsafe_b64encode(key.public_key().public_bytes_raw()).rstrip(b"=").decode()
