@@ -273,6 +273,7 @@ def _anchored(settings: Settings, start: Path) -> Settings:
             item,
             secrets=tuple(reference(text) for text in item.secrets),
             credential=reference(item.credential) if item.credential else None,
+            params={constant: reference(text) for constant, text in item.params.items()},
         )
         for name, item in settings.providers.items()
     }

@@ -12,10 +12,13 @@ from urllib.parse import urlsplit
 
 from cli import contracts as contract_files
 from cli import house as composition
+from cli import inbox as kept
 from cli.commands.providers import faults as provider_faults
+from cli.commands.providers import stored_of
 from cli.configuration import Configuration, ConfigurationError
 from cli.house import House
-from ledger import examine, queries
+from cli.material import Stored
+from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
 from schemas.operation import SECOND, Micros
@@ -50,8 +53,12 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         contracts = contract_files.of_providers(settings.providers, configuration.folder)
     except ConfigurationError as error:
         return [*findings, *(Finding(level="fault", about="contracts", found=fault) for fault in error.faults)]
+    try:
+        stored = stored_of(configuration)
+    except LedgerError:
+        stored = Stored()  # what is wrong with the record is told below
     for name, provider in settings.providers.items():
-        wrong = provider_faults(provider, contracts[name])
+        wrong = provider_faults(provider, contracts[name], stored, world.now())
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
@@ -161,6 +168,7 @@ def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
         yield from _database(house)
         yield from _operations(house)
         yield from _heartbeats(house)
+        yield from _inbox(house)
     except LedgerError as error:
         yield Finding(level="fault", about="database", found=str(error))
     finally:
@@ -202,6 +210,18 @@ def _operations(house: House) -> Iterator[Finding]:
         if len(owners) > 1 and not provider.owners:
             cure = f'add owners = ["…"] to [providers.{name}]'
             yield Finding(level="warning", about=f"provider {name}", found=f"all {len(owners)} owners may use it", cure=cure)
+
+
+def _inbox(house: House) -> Iterator[Finding]:
+    """Tell refusals of the last hour, and clocks that are about to make more of them."""
+    for name, reasons in house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).items():
+        counted = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
+        cure = f"gateway deliveries list --status refused --provider {name}, then gateway deliveries diagnose ID"
+        yield Finding(level="warning", about=f"provider {name}", found=f"refused in the last hour: {counted}", cure=cure)
+    for name, contract in house.contracts.items():
+        wrong = kept.clock_warning(contract, kept.clock_offset(house, name))
+        if wrong:
+            yield Finding(level="warning", about=f"provider {name}", found=wrong, cure="run NTP here; look for a queue before the gateway")
 
 
 def _heartbeats(house: House) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Final
 
@@ -11,12 +11,14 @@ import structlog
 
 from cli import contracts as contract_files
 from cli.configuration import Configuration
+from cli.material import VAULT, Material, Stored, credential
 from ledger.errors import SecretMissingError
 from ledger.ledger import Ledger
 from ledger.vault import Vault, load_or_create_key, resolve
 from providers.verification import Verifier, check_secret, prepare
 from schemas.contract import Contract
 from schemas.delivery import Secret
+from schemas.operation import Micros
 from schemas.settings import ProviderSettings, Settings
 from schemas.world import World
 
@@ -27,6 +29,7 @@ if TYPE_CHECKING:
     from gateway.gate import Endpoint, Endpoints, Gate
     from reconciler.clockwork import Clockwork
 
+NOTHING: Final = Stored()
 CHUNK_BYTES: Final = 262_144  # of a stored result on its way to a caller
 _log = structlog.get_logger("house")
 
@@ -70,16 +73,37 @@ def worker_name() -> str:
 # --- the HTTP edge
 
 
-def secrets(settings: ProviderSettings) -> tuple[tuple[Secret, ...], dict[str, str]]:
-    """Return the usable webhook secrets of a provider, and what is wrong with the others by reference. No value is shown."""
-    found: list[Secret] = []
+def secrets(settings: ProviderSettings, stored: Stored = NOTHING, now: Micros = 0) -> tuple[tuple[Secret, ...], dict[str, str]]:
+    """Return the usable webhook secrets of a provider, and what is wrong with the others by reference. No value is shown.
+
+    What its references name, and whatever else is stored for it: a captured or added secret needs no reference.
+    """
+    found: dict[str, Secret] = {}
     faults: dict[str, str] = {}
     for reference in settings.secrets:
         try:
-            found.append(Secret(id=reference, value=resolve(reference)))
+            if reference.startswith(VAULT):
+                secret = stored.resolve(reference, settings.name, "webhook", now)
+                found[secret.id] = Secret(id=secret.id, value=secret.value)
+            else:
+                found[reference] = Secret(id=reference, value=resolve(reference))
         except SecretMissingError as error:
             faults[reference] = str(error)
-    return tuple(found), faults
+    for secret in stored.usable(settings.name, "webhook", now):
+        found.setdefault(secret.id, Secret(id=secret.id, value=secret.value))
+    return tuple(found.values()), faults
+
+
+def constants(settings: ProviderSettings) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the constants of an account with their references resolved, and what is wrong with the others by name."""
+    found: dict[str, str] = {}
+    faults: dict[str, str] = {}
+    for name, text in settings.params.items():
+        try:
+            found[name] = resolve(text).decode("utf-8", "replace") if text.startswith(("env:", "file:")) else text
+        except SecretMissingError as error:
+            faults[name] = str(error)
+    return found, faults
 
 
 def malformed(contract: Contract, secret: Secret) -> str:
@@ -88,19 +112,33 @@ def malformed(contract: Contract, secret: Secret) -> str:
     return "" if not faults or None in faults else f"{secret.id} {faults[0]}"
 
 
-def endpoints(settings: Settings, contracts: Mapping[str, Contract]) -> dict[str, "Endpoint"]:
+def endpoints(settings: Settings, contracts: Mapping[str, Contract], material: Material, now: Micros) -> dict[str, "Endpoint"]:
     """Return the endpoints of the configured providers. One without a usable secret refuses everything (B010)."""
     from gateway.gate import Endpoint
 
     made = {}
     for name, provider in settings.providers.items():
         contract = contracts[name]
-        usable, faults = secrets(provider)
-        for fault in [*faults.values(), *filter(None, (malformed(contract, secret) for secret in usable))]:
+        usable, faults = secrets(provider, material.stored, now)
+        params, wrong = constants(provider)
+        for fault in [*faults.values(), *wrong.values(), *filter(None, (malformed(contract, secret) for secret in usable))]:
             _log.warning("house.secret_unusable", provider=name, fault=fault)
-        verifier = prepare(contract.signatures, usable)
-        made[name] = Endpoint(name=name, contract=contract, settings=provider, verifier=verifier if serves(verifier) else None)
+        verifier = prepare(contract.signatures, usable, params)
+        made[name] = Endpoint(
+            name=name,
+            contract=contract,
+            settings=provider,
+            verifier=verifier if serves(verifier) else None,
+            secrets=usable,
+            params=params,
+            keys=material.keys(name),
+        )
     return made
+
+
+def keyless(contract: Contract) -> bool:
+    """Return whether some scheme of a contract needs no secret: published keys, or a delivery that is only a hint."""
+    return serves(prepare(contract.signatures, ()))
 
 
 def serves(verifier: Verifier) -> bool:
@@ -108,9 +146,23 @@ def serves(verifier: Verifier) -> bool:
     return any(checker is not None for _, checker in verifier.checkers)
 
 
-def gate(house: House, *, endpoints: "Endpoints", closing: "Event", expects_reconciler: bool) -> "Gate":
+def material(house: House) -> Material:
+    """Return what is stored for verification, read now. Raises LedgerError."""
+    made = Material(house.ledger, house.world)
+    made.load()
+    return made
+
+
+def gate(
+    house: House,
+    *,
+    endpoints: "Endpoints",
+    closing: "Event",
+    expects_reconciler: bool,
+    refresh: Callable[[], Awaitable[None]] | None = None,
+) -> "Gate":
     """Return what the HTTP edge is given."""
-    from gateway.gate import Gate
+    from gateway.gate import Gate, unrefreshed
 
     return Gate(
         ledger=house.ledger,
@@ -118,6 +170,7 @@ def gate(house: House, *, endpoints: "Endpoints", closing: "Event", expects_reco
         settings=house.settings,
         world=house.world,
         open_artifact=opener(store(house.settings)),
+        refresh=refresh or unrefreshed,
         expects_reconciler=expects_reconciler,
         closing=closing,
     )
@@ -157,26 +210,27 @@ def opener(room: "Store") -> Callable[[str, int, int], AsyncIterator[bytes]]:
 # --- the reconciler
 
 
-def credentials(settings: Settings) -> Callable[[str], str | None]:
+def credentials(settings: Settings, material: Material, world: World) -> Callable[[str], str | None]:
     """Return how the reconciler gets an account's credential: read anew for each errand, so that a rotated one counts at once.
 
     Raises SecretMissingError where one is configured and missing: the errand is not sent, rather than sent without it.
     """
     references = {name: provider.credential for name, provider in settings.providers.items()}
 
-    def credential(provider: str) -> str | None:
+    def found(provider: str) -> str | None:
         reference = references.get(provider)
-        return None if reference is None else resolve(reference).decode("utf-8", "replace")
+        return None if reference is None else credential(reference, provider, material.stored, world.now()).decode("utf-8", "replace")
 
-    return credential
+    return found
 
 
-def clockwork(house: House) -> "Clockwork":
-    """Return the reconciler of this process, not started yet."""
+def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
+    """Return the reconciler of this process, not started yet. `stored` is what the process follows; None: as it is now."""
     from ledger.audit import self_audit
     from reconciler.clockwork import Clockwork
     from reconciler.desk import Account
     from reconciler.errands import Performer
+    from reconciler.fetching import Fetcher
     from reconciler.leases import Leases
     from reconciler.pace import Pace
     from reconciler.transport import Transport
@@ -208,7 +262,7 @@ def clockwork(house: House) -> "Clockwork":
         pace=pace,
         accounts=accounts,
         leases=leases,
-        credential=credentials(settings),
+        credential=credentials(settings, stored or material(house), world),
         public_url=settings.public_url,
         actor=f"reconciler:{worker}",
     )
@@ -223,4 +277,5 @@ def clockwork(house: House) -> "Clockwork":
         settings=settings.clockwork,
         worker=worker,
         audit=audit,
+        fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
     )

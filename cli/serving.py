@@ -19,6 +19,7 @@ from cli import house as composition
 from cli.configuration import Configuration, ConfigurationError
 from cli.failure import CommandError
 from cli.house import House
+from cli.material import Material
 from ledger import queries
 from ledger.errors import LedgerError
 from schemas.commands import Beat
@@ -80,6 +81,7 @@ class Process:
         self._told = told
         self._closing = asyncio.Event()
         self._endpoints: Any = None
+        self._material = Material(house.ledger, house.world)
         self._clockwork: Clockwork | None = None
         self._reloading: asyncio.Task[None] | None = None
         self._retired: set[asyncio.Task[Any]] = set()
@@ -92,9 +94,11 @@ class Process:
         both = self._web and self._reconciler
         house.ledger.start(several_processes=None if both else True)
         await self._warn_of_unconfigured()
+        await self._material.refresh()
+        following = asyncio.create_task(self._material.follow(self._remake), name="material")
         serving: asyncio.Task[None] | None = None
         if self._reconciler:
-            self._clockwork = composition.clockwork(house)
+            self._clockwork = composition.clockwork(house, self._material)
             await self._clockwork.start()
             await self._beat()
         if self._web:
@@ -112,6 +116,7 @@ class Process:
         if serving is not None:
             drains.append(serving)
         outcomes = await asyncio.gather(*drains, return_exceptions=True)
+        following.cancel()
         for outcome in outcomes:
             if isinstance(outcome, BaseException):
                 raise outcome
@@ -131,14 +136,31 @@ class Process:
         from gateway.server import serve
 
         house = self.house
-        self._endpoints = Endpoints(composition.endpoints(house.settings, house.contracts))
-        gate = composition.gate(house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler)
+        self._endpoints = Endpoints(self._made(house))
+        gate = composition.gate(
+            house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler, refresh=self._refresh
+        )
         web = house.settings.web
         try:
             await serve(create_app(gate), web, on_started=self._told, stop=self._closing)
         except OSError as error:
             where = web.uds or f"{web.host}:{web.port}"
             raise CommandError(f"cannot listen on {where}: {error.strerror or error}; choose another by --port, --host or --uds") from error
+
+    def _made(self, house: House) -> dict[str, Any]:
+        return composition.endpoints(house.settings, house.contracts, self._material, house.world.now())
+
+    def _remake(self) -> None:
+        """Make the endpoints anew: a stored secret or a published key has changed."""
+        if self._endpoints is not None:
+            self._endpoints.replace(self._made(self.house))
+
+    async def _refresh(self) -> None:
+        try:
+            if await self._material.refresh():
+                self._remake()
+        except LedgerError as error:
+            _log.warning("house.material_stale", error=type(error).__name__)
 
     async def _beat(self) -> None:
         """Say that the reconciler has started: readiness need not wait for the first beats of its duties."""
@@ -180,8 +202,9 @@ class Process:
             _check_unchanged(self.house.settings, found.settings)
             contracts = await asyncio.to_thread(contract_files.of_providers, found.settings.providers, found.folder)
             house = replace(self.house, configuration=found, contracts=contracts)
-            endpoints = composition.endpoints(found.settings, contracts)
-            clockwork = composition.clockwork(house) if self._reconciler else None
+            await self._material.refresh()
+            endpoints = self._made(house)
+            clockwork = composition.clockwork(house, self._material) if self._reconciler else None
         except (ConfigurationError, LedgerError, OSError) as error:
             _log.error("house.reload_refused", fault=str(error))
             return

@@ -16,6 +16,7 @@ MAX_PORT: Final = 65_535
 
 PROVIDER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _REFERENCE: Final = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0]+|vault:[A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
+_CONSTANT: Final = re.compile(r"[A-Za-z0-9_.-]{1,64}\Z")
 _DATABASE: Final = re.compile(r"(sqlite:///(?!:memory:)[^?\0]+|postgres(ql)?(\+psycopg)?://[^\0]*)\Z")
 
 
@@ -114,12 +115,23 @@ def _texts(value: Any) -> tuple[str, ...] | None:
     return None if None in parts else typing.cast("tuple[str, ...]", parts)
 
 
+def _constants(value: Any) -> dict[str, str] | None:
+    if isinstance(value, EnvironmentText):
+        pairs = [part.partition("=") for part in value.split(",") if part.strip()]
+        value = {name.strip(): text.strip() if mark else None for name, mark, text in pairs}
+    if not isinstance(value, dict) or len(value) > MAX_ITEMS:
+        return None
+    parts = {str(name): _text(text) for name, text in value.items()}
+    return None if None in parts.values() else typing.cast("dict[str, str]", parts)
+
+
 _KINDS: Final[Mapping[Any, tuple[str, Callable[[Any], Any]]]] = {
     str: ("text", _text),
     int: ("whole number", _whole),
     float: ("number", _number),
     bool: ("yes or no", _yes_or_no),
     tuple[str, ...]: ("list of texts", _texts),
+    Mapping[str, str]: ("table of texts", _constants),
 }
 
 
@@ -156,6 +168,14 @@ def _references(value: Any) -> str:
     return next((fault for fault in map(_reference, value) if fault), "")
 
 
+def _params(value: Any) -> str:
+    if not all(_CONSTANT.match(name) for name in value):
+        return "has a name that is not made of letters, digits, _, . and -, at most 64 of them"
+    if any(text.startswith("vault:") for text in value.values()):
+        return "takes values and references env:NAME and file:PATH; the encrypted store holds secrets, not constants"
+    return ""
+
+
 def _url(value: Any) -> str:
     wrong = "must be an http:// or https:// address without user, query or fragment"
     try:
@@ -184,4 +204,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
     "providers.NAME.secrets": _references,
     "providers.NAME.credential": _reference,
     "providers.NAME.result_origins": _origins,
+    "providers.NAME.params": _params,
 }

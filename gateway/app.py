@@ -72,9 +72,9 @@ class _Edge:
             nonlocal started
             if message["type"] == "http.response.start":
                 started = True
-                headers = [*message.get("headers", ()), *_EDGE, (b"x-request-id", request_id.encode())]
-                if not any(name == b"content-security-policy" for name, _ in headers):
-                    headers.append(_CLOSED)
+                headers = [*message.get("headers", ()), (b"x-request-id", request_id.encode())]
+                given = {name for name, _ in headers}
+                headers += [item for item in (*_EDGE, _CLOSED) if item[0] not in given]
                 if path.startswith("/v1"):
                     headers.append(_VARY)
                 message["headers"] = headers

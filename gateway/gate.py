@@ -1,12 +1,13 @@
 """What the HTTP edge is given: the ledger, the configured endpoints, settings, time and chance, and where results lie."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
 from ledger.ledger import Ledger
-from providers.verification import Verifier
+from providers.verification import NO_KEYS, KeyStore, Verifier
 from schemas.contract import Contract
+from schemas.delivery import Secret
 from schemas.settings import ProviderSettings, Settings
 from schemas.world import World
 
@@ -15,6 +16,10 @@ ArtifactOpener = Callable[[str, int, int], AsyncIterator[bytes]]
 
 Counter = Callable[[str, Mapping[str, str]], None]
 """(name, labels): one more of it. Labels are closed sets: configured names, statuses, reasons."""
+
+
+async def unrefreshed() -> None:
+    """Look for no stored secrets or published keys."""
 
 
 def uncounted(_name: str, _labels: Mapping[str, str]) -> None:
@@ -29,6 +34,9 @@ class Endpoint:
     contract: Contract
     settings: ProviderSettings
     verifier: Verifier | None
+    secrets: tuple[Secret, ...] = ()  # the usable ones: handshakes answer with them
+    params: Mapping[str, str] = field(default_factory=dict)  # the account's constants, resolved
+    keys: KeyStore = NO_KEYS  # published keys that have been fetched
 
     @property
     def origin(self) -> str:
@@ -43,18 +51,25 @@ class Endpoint:
 class Endpoints:
     """The configured endpoints. A reload replaces the whole mapping by one assignment: all of it or nothing."""
 
-    __slots__ = ("_current",)
+    __slots__ = ("_current", "_news")
 
     def __init__(self, current: Mapping[str, Endpoint]) -> None:
         self._current = dict(current)
+        self._news = asyncio.Event()
 
     def get(self, name: str) -> Endpoint | None:
         """Return the endpoint of that name."""
         return self._current.get(name)
 
     def replace(self, current: Mapping[str, Endpoint]) -> None:
-        """Put these in place of all former ones; requests under way keep what they looked up."""
+        """Put these in place of all former ones; requests under way keep what they looked up. From the loop."""
         self._current = dict(current)
+        former, self._news = self._news, asyncio.Event()
+        former.set()
+
+    async def replaced(self) -> None:
+        """Wait for the next replacement."""
+        await self._news.wait()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -67,5 +82,6 @@ class Gate:
     world: World
     open_artifact: ArtifactOpener
     count: Counter = field(default=uncounted)
-    expects_reconciler: bool = False  # readyz demands fresh heartbeats
+    refresh: Callable[[], Awaitable[None]] = unrefreshed  # read stored secrets and published keys anew, now
+    expects_reconciler: bool = False  # it runs in this process: readyz demands fresh heartbeats
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # set at shutdown: waiting callers are answered at once

@@ -19,6 +19,7 @@ SCOPES: Final = (
     "operations:cancel",
     "operations:decide",
     "operations:download",
+    "deliveries:replay",
 )
 """Scopes that this edge asks for."""
 

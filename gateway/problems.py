@@ -69,6 +69,7 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     # deliveries
     "unknown_endpoint": Kind(404, "No provider is configured at this address", retry=True, new_key=False),
     "no_usable_secret": Kind(503, "The endpoint has no usable secret now", retry=True, new_key=False),
+    "key_unavailable": Kind(503, "A key that the provider publishes is not at hand yet", retry=True, new_key=False),
     "delivery_refused": Kind(401, "The delivery is not accepted as genuine and fresh", retry=True, new_key=False),
     "unreadable_delivery": Kind(400, "The genuine delivery cannot be read; it is kept", retry=True, new_key=False),
     # ourselves

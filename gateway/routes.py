@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gateway import health, operations, petitions, results
+from gateway import deliveries, health, operations, petitions, results
 from gateway.call import Handler
 from schemas import api
 
@@ -172,6 +172,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         codes=("invalid_request",),
         view=api.QuestionsView,
         parameters=("limit",),
+    ),
+    Route(
+        method="POST",
+        path="/v1/deliveries/{id}/replay",
+        scope="deliveries:replay",
+        summary="Apply a delivery of one of this owner's operations again, as today's contract reads it.",
+        handler=deliveries.replay,
+        statuses=(202,),
+        codes=("invalid_field", "not_found", "not_supported"),
+        view=api.ReplayView,
     ),
     Route(
         method="GET",

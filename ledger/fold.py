@@ -189,7 +189,7 @@ class Fold:
         if leased and op.due_at is not None:
             # Only the lease holder reschedules; whoever wants a sooner look says so by a hint (no lost wake-up).
             if wanted is not None and wanted < op.due_at:
-                self._new[operation_id] = replace(op, hinted_at=self.now)
+                self._new[operation_id] = replace(op, hinted_at=max(wanted, self.now))
             return
         due = wanted if wanted is not None else op.due_at
         if wanted is None and holds_lease:

@@ -11,6 +11,7 @@ import sqlalchemy as sa
 
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import MARK, lock_jobs
+from ledger.secrets import note_uses, revoked
 from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.transaction import Transaction
 from schemas.commands import Ingest, Ingested
@@ -33,10 +34,16 @@ class _First:
 def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     """Store each delivery once per provider and dedup key; apply it to its operation or keep it as an orphan."""
     now = max(command.now for command in commands)
+    ended = revoked(tx, [command.delivery.secret_id for command in commands], now)
+    if ended:
+        kept = [command for command in commands if command.delivery.secret_id not in ended]
+        stored = iter(ingest(tx, kept) if kept else [])
+        refused = {id(command) for command in commands} - {id(command) for command in kept}
+        return [_refused(command) if id(command) in refused else next(stored) for command in commands]
     fold = Fold(tx, now)
     firsts, fresh = _insert(tx, commands)
     owners = lock_jobs(tx, [key for delivery in fresh if (key := _job(delivery)) is not None], now)
-    matches = _match(tx, fresh, owners)
+    matches = match(tx, fresh, owners)
     for delivery in fresh:
         firsts[_key(delivery)].operation = matches.get(delivery.id)
     repeated = [first.operation for first in firsts.values() if first.operation is not None]
@@ -47,7 +54,13 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     answers = [_answer(tx, fold, command, firsts, statuses) for command in commands]
     _write_statuses(tx, fresh, statuses, matches)
     fold.flush()
+    note_uses(tx, [command.delivery for command in commands])
     return answers
+
+
+def _refused(command: Ingest) -> Ingested:
+    """Return the answer to a delivery whose secret was revoked while this process still trusted it (B11)."""
+    return Ingested(delivery_id=command.delivery.id, status="revoked")
 
 
 def _job(delivery: Delivery) -> tuple[str, str] | None:
@@ -89,7 +102,7 @@ def _insert(tx: Transaction, commands: list[Ingest]) -> tuple[dict[DedupKey, _Fi
     return firsts, fresh
 
 
-def _match(tx: Transaction, fresh: list[Delivery], owners: dict[tuple[str, str], str | None]) -> dict[str, str]:
+def match(tx: Transaction, fresh: list[Delivery], owners: dict[tuple[str, str], str | None]) -> dict[str, str]:
     """Return delivery id -> operation id: by job id, else by our own id or token echoed back."""
     matches: dict[str, str] = {}
     echoes: dict[str, list[Delivery]] = {}
@@ -126,8 +139,9 @@ def _apply(fold: Fold, delivery: Delivery, operation: str | None) -> str:
             event_type=event.event_type,
             claimed_state=event.claimed_state,
             note="stale but genuine" if delivery.standing == "stale" else "",
+            unsigned=fold.tx.unsigned(delivery.provider),
         ),
-        actor=f"provider:{delivery.provider}",
+        actor=delivery.replayed_by or f"provider:{delivery.provider}",
         chance=0.0,
         cause_id=delivery.id,
     )
@@ -162,7 +176,7 @@ def _conflict(tx: Transaction, fold: Fold, delivery: Delivery, first: _First) ->
     if inserted is not None and first.operation is not None and fold.get(first.operation) is not None:
         fold.judge(
             first.operation,
-            Hinted(delivery_id=first.id, event_type=delivery.event.event_type, conflict=True),
+            Hinted(delivery_id=first.id, event_type=delivery.event.event_type, conflict=True, unsigned=fold.tx.unsigned(delivery.provider)),
             actor=f"provider:{delivery.provider}",
             chance=0.0,
             cause_id=first.id,

@@ -56,7 +56,13 @@ def bind_jobs(fold: Fold, bound: Mapping[JobKey, str], *, chance: float) -> None
         )
         for row in tx.connection.execute(query):
             operation = bound[row.provider, row.remote_job_id]
-            hint = Hinted(delivery_id=row.id, event_type=row.event_type, claimed_state=row.claimed_state, note="came early")
+            hint = Hinted(
+                delivery_id=row.id,
+                event_type=row.event_type,
+                claimed_state=row.claimed_state,
+                note="came early",
+                unsigned=tx.unsigned(row.provider),
+            )
             fold.judge(operation, hint, actor=f"provider:{row.provider}", chance=chance, cause_id=row.id)
             attached.append({"b_id": row.id, "status": "applied", "operation": operation})
     if attached:

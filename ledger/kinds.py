@@ -5,7 +5,23 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 from ledger.transaction import Transaction
-from schemas.commands import AddKey, Beat, ClaimWork, Command, Defer, Ingest, Petition, Register, Renew, RevokeKey, Settle, Sweep
+from schemas.commands import (
+    AddKey,
+    Beat,
+    ClaimWork,
+    Command,
+    Defer,
+    Ingest,
+    Petition,
+    Quarantine,
+    Register,
+    Renew,
+    Replay,
+    RevokeKey,
+    Settle,
+    Sweep,
+)  # fmt: skip
+from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -21,9 +37,19 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Beat: ("ledger.beats", "beat"),
     AddKey: ("ledger.keys", "add_keys"),
     RevokeKey: ("ledger.keys", "revoke_keys"),
+    AddSecret: ("ledger.secrets", "add_secrets"),
+    EndSecret: ("ledger.secrets", "end_secrets"),
+    NoteHandshake: ("ledger.handshakes", "note_handshakes"),
+    WantKey: ("ledger.fetches", "want_keys"),
+    ClaimFetches: ("ledger.fetches", "claim_fetches"),
+    SettleFetch: ("ledger.fetches", "settle_fetches"),
+    Quarantine: ("ledger.quarantine", "quarantine"),
+    Replay: ("ledger.replay", "replay"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)
+LAST: Final = frozenset({Quarantine})
+"""Kinds that are taken only while nothing else waits: what strangers can cause at will must not delay anybody (B10)."""
 
 
 _loaded: Final[dict[type[Command], Function]] = {}

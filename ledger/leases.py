@@ -67,7 +67,8 @@ def defer(tx: Transaction, commands: list[Defer]) -> list[bool]:
         if op is None or not holds_lease(op, command.fence):
             answers.append(False)
             continue
-        due = now if op.hinted_at is not None and op.last_read_at is not None and op.hinted_at > op.last_read_at else command.due_at
+        hinted = op.hinted_at is not None and op.last_read_at is not None and op.hinted_at > op.last_read_at
+        due = op.hinted_at if hinted and op.hinted_at is not None else command.due_at
         fold.work(op.id, lease_owner=None, lease_until=None, due_at=max(due, now))
         if command.attempt_id is not None and op.open_attempt == command.attempt_id:
             fold.work(op.id, open_attempt=None, open_errand=None)

@@ -254,7 +254,8 @@ def _release(fold: Fold, command: Settle) -> None:
         and op.state not in PARKED
         and _may_hasten(command)
     ):
-        due = fold.now
+        assert op.hinted_at is not None
+        due = min(due, max(fold.now, op.hinted_at))  # an unsigned delivery's read waits for its budget
     fold.work(op.id, lease_owner=None, lease_until=None, due_at=due)
 
 

@@ -74,7 +74,13 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
         else:
             fold.judge(
                 operation,
-                Hinted(delivery_id=row.id, event_type=row.event_type, claimed_state=row.claimed_state, note="swept"),
+                Hinted(
+                    delivery_id=row.id,
+                    event_type=row.event_type,
+                    claimed_state=row.claimed_state,
+                    note="swept",
+                    unsigned=tx.unsigned(row.provider),
+                ),
                 actor="sweep",
                 chance=command.chance,
                 cause_id=row.id,

@@ -9,6 +9,8 @@ from ledger.vault import Vault
 from schemas.contract import Contract
 from schemas.operation import Micros
 
+RECEIVING = "receiving"
+"""Among the ids that changed: secrets or published keys did, and whoever verifies looks at them anew."""
 _CLOCK = sa.text("SELECT (extract(epoch from clock_timestamp()) * 1000000)::bigint")
 
 
@@ -26,6 +28,11 @@ class Transaction:
     def postgres(self) -> bool:
         """Return whether this is PostgreSQL (else SQLite)."""
         return self.connection.dialect.name == "postgresql"
+
+    def unsigned(self, provider: str) -> bool:
+        """Return whether a provider's signature leaves the body free, so that a delivery only earns a budgeted read (B8)."""
+        contract = self.contracts.get(provider)
+        return contract is not None and not contract.event.body_signed
 
     def lease_clock(self, now: Micros) -> Micros:
         """Return the clock by which leases are written and judged: the database's own, or on SQLite the argument."""

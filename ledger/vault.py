@@ -173,7 +173,7 @@ def resolve(reference: str) -> bytes:
     """
     scheme, _, name = reference.partition(":")
     if scheme == "vault" and name:
-        raise SecretMissingError(f"{reference}: the encrypted store of secrets comes in a later version; use env:NAME or file:PATH")
+        raise SecretMissingError(f"{reference}: the encrypted store is not asked here; use env:NAME or file:PATH")
     if scheme not in {"env", "file"} or not name:
         raise SecretMissingError("a secret is given as env:NAME or file:PATH, never as itself")
     value = _environment(name) if scheme == "env" else _file(name)

@@ -25,10 +25,10 @@ from ledger.answers import Outcome, Ticket, deliver
 from ledger.engine import Engines
 from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerError, LedgerUnavailableError
 from ledger.faults import Fault, classify, tell
-from ledger.kinds import KINDS, Function, function_of
+from ledger.kinds import KINDS, LAST, Function, function_of
 from ledger.transaction import Transaction
 from ledger.vault import Vault
-from schemas.commands import Command, Ingest
+from schemas.commands import Command, Ingest, Quarantine
 from schemas.contract import Contract
 
 BATCH: Final = 256  # commands a commit: beyond it the gain per command is small and the wait of the others is not
@@ -173,7 +173,8 @@ class Writer:
         """Wait for work; return the oldest ticket and what waits of its kind, or nothing when all is done and closed."""
         with self._ready:
             while True:
-                waiting = [queue for queue in self._queues.values() if queue]
+                waiting = [queue for kind, queue in self._queues.items() if queue and kind not in LAST]
+                waiting = waiting or [queue for queue in self._queues.values() if queue]
                 if waiting:
                     break
                 if self._closing:
@@ -294,7 +295,13 @@ class Writer:
 
 
 def _weight(command: Command) -> int:
-    return len(command.delivery.body) if isinstance(command, Ingest) else 0
+    match command:
+        case Ingest():
+            return len(command.delivery.body)
+        case Quarantine():
+            return sum(len(refusal.body or b"") for refusal in command.refusals)
+        case _:
+            return 0
 
 
 def _lost(error: Exception) -> bool:

@@ -11,14 +11,19 @@ from schemas.states import ACTIVE, ENDED_READINGS, FINAL, PARKED, Cause, Errand,
 
 _ROWS_IN_FULL = 20
 _COALESCE_SECONDS = 60
+BUDGET_SECONDS = 5
+"""Least pause from a read to the next one that an unsigned delivery earns."""
 
 
 def hinted(case: Case) -> Decision:
-    """A verified delivery: a read is due, nothing else (B5). A flood is counted, not written row by row."""
+    """A verified delivery: a read is due, nothing else (B5). A flood is counted, not written row by row.
+
+    One that nobody signed (B8) earns its read within a budget. It hastens the next read and never puts it off.
+    """
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, Hinted)
     op = draft.op
-    fresh = op.hinted_at is None or case.now - op.hinted_at >= _COALESCE_SECONDS * SECOND
+    fresh = evidence.replayed or op.hinted_at is None or case.now - op.hinted_at >= _COALESCE_SECONDS * SECOND
     if evidence.conflict or fresh or op.hints < _ROWS_IN_FULL:
         code = "delivery_conflict" if evidence.conflict else "delivery"
         if op.state in FINAL:
@@ -26,12 +31,17 @@ def hinted(case: Case) -> Decision:
         said = " ".join(part for part in (evidence.event_type, evidence.claimed_state, evidence.note) if part)
         draft.note(Cause.DELIVERY, code, text=said)
     first_while_parked = op.state in PARKED and op.hinted_at is None
-    draft.work(hints=op.hints + 1, hinted_at=case.now)
+    at = case.now
+    if evidence.unsigned:
+        # Under a lease a read is being made now, and nobody has written down yet when it began.
+        last = case.now if op.lease_until is not None else op.last_read_at or 0
+        at = max(case.now, last + BUDGET_SECONDS * SECOND)
+    draft.work(hints=op.hints + 1, hinted_at=at)  # the time from which on another look is owed
     if op.state in ACTIVE and op.state not in {State.CREATE_PENDING, State.AWAITING_OUTCOME}:
-        draft.due(case.now)
+        draft.due(at if op.due_at is None else min(at, max(op.due_at, case.now)))
     elif first_while_parked and (op.remote_job_id is not None or lookup_helps(op, case.contract)):
         draft.work(granted_reads=max(1, op.granted_reads))  # one budgeted read while parked, however many come
-        draft.due(case.now)
+        draft.due(at)
     return draft.done()
 
 

@@ -56,6 +56,12 @@ def answer(
     return None
 
 
+def methods(contract: Contract, *when: str) -> frozenset[str]:
+    """Return the methods that a contract's handshakes come by: those before the signature, after it, or (none said) all."""
+    rules = [rule for rule in contract.handshakes if not when or rule.when in when]
+    return frozenset(rule.method or _DEFAULT_METHODS.get(rule.kind, "POST") for rule in rules)
+
+
 _Kind = Callable[[Handshake, "_Exchange"], HandshakeAnswer | None]
 
 

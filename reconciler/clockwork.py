@@ -17,6 +17,7 @@ from ledger.errors import LedgerError
 from ledger.ledger import Ledger
 from reconciler.crew import Crew, Drained, Performs
 from reconciler.desk import Accounts
+from reconciler.fetching import FETCH_SECONDS, Fetcher
 from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.ticks import Duty, Ticks
@@ -51,7 +52,7 @@ async def remove_strays(record: Ledger, store: Store, older_than: Micros) -> int
 
 
 class Clockwork:
-    """The reconciler of one process. `audit` runs the ledger's self-audit and returns its counts (0 is healthy)."""
+    """The reconciler of one process. `audit` runs the ledger's self-audit (0 is healthy), `fetcher` fetches keys and confirmations."""
 
     def __init__(
         self,
@@ -66,10 +67,12 @@ class Clockwork:
         settings: ClockworkSettings,
         worker: str,
         audit: Audit,
+        fetcher: Fetcher | None = None,
     ) -> None:
         self._record = record
         self._world = world
         self._accounts = accounts
+        self._fetcher = fetcher
         self._pace = pace
         self._settings = settings
         self._worker = worker
@@ -91,6 +94,7 @@ class Clockwork:
                 Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
+                *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,
@@ -133,6 +137,8 @@ class Clockwork:
         self.ticks.stop()
         for account in self._accounts.values():
             await account.transport.aclose()
+        if self._fetcher is not None:
+            await self._fetcher.aclose()
         _log.info("reconciler.drained", finished=drained.finished, interrupted=drained.interrupted, lost=drained.lost)
         return drained
 

@@ -289,6 +289,15 @@ class DeliveryView(Shown):
     deliveries: list["DeliveryView"] | None = None
 
 
+class ReplayView(Shown):
+    """What became of a delivery that was applied again."""
+
+    delivery: str
+    status: Literal["accepted", "unmatched", "ignored", "unreadable"]
+    operation: str | None
+    verified: bool = Field(description="its signature was found right again; false: only at its receipt, with a secret that is gone")
+
+
 class HealthView(Shown):
     """Whether the service lives or is ready, and which check says otherwise."""
 

@@ -4,10 +4,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from schemas.delivery import Delivery, DeliveryStatus
+from schemas.delivery import Delivery, DeliveryStatus, Event, Refusal
 from schemas.evidence import Evidence
 from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
+from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
 
 
@@ -73,6 +74,34 @@ class Ingested:
 
     delivery_id: str
     status: DeliveryStatus
+    operation_id: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quarantine:
+    """Keep refused requests, sealed, for a diagnosis; the oldest make room. Written when nothing else waits (B10, B12)."""
+
+    refusals: tuple[Refusal, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replay:
+    """Apply a stored delivery again, as today's contract reads its bytes. `owner` None: an operator, any delivery."""
+
+    delivery_id: str
+    owner: str | None
+    actor: str
+    event: Event
+    verified: bool  # its signature was found right again, at the time of its receipt
+    now: Micros
+    chance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replayed:
+    """What became of it. `not_found`: not there, or attached to no operation of this owner. `unreadable`: nothing has changed."""
+
+    outcome: Literal["accepted", "unmatched", "ignored", "unreadable", "not_found"]
     operation_id: str | None = None
 
 
@@ -239,6 +268,9 @@ class ApiKey:
     revoked_at: Micros | None
 
 
-Command = Register | Ingest | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+Command = (
+    Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
+)  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

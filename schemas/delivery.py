@@ -74,10 +74,28 @@ class Refused:
     secret_id: str = ""
     scheme_id: str = ""
     signed: bytes = field(default=b"", repr=False)
+    signed_at: Micros | None = None  # of a genuine one
     wanted: WantedKey | None = None  # with KEY_UNAVAILABLE: what to fetch before the provider repeats the delivery
 
 
 Verdict = Verified | Refused
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Refusal:
+    """A request that was not accepted as genuine, as it is kept for a diagnosis and nothing else (B12)."""
+
+    id: str  # rfs_…
+    provider: str
+    at: Micros
+    reason: str
+    detail: str
+    scheme_id: str
+    method: str
+    target: bytes = field(repr=False)  # raw path and query
+    headers: tuple[tuple[bytes, bytes], ...] = field(repr=False)
+    body: bytes | None = field(repr=False)  # None: too large to keep
+    bytes: int  # of the body that came
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -125,7 +143,9 @@ class Delivery:
     body: bytes = field(repr=False)  # exact bytes of the whole request; empty on elements after the first
     headers: tuple[tuple[bytes, bytes], ...] = field(default=(), repr=False)
     parent: str = ""  # the delivery that holds the body of an array
+    replayed_by: str = ""  # who had a kept refusal, which is genuine by now, taken in (B8)
     standing: Literal["fresh", "stale"] = "fresh"
 
 
-DeliveryStatus = Literal["accepted", "duplicate", "conflict", "unmatched", "ignored"]
+DeliveryStatus = Literal["accepted", "duplicate", "conflict", "unmatched", "ignored", "revoked"]
+"""`revoked`: nothing was stored, for the secret that signed it is not valid any more."""

@@ -98,6 +98,8 @@ class Hinted:
     claimed_state: str = ""
     conflict: bool = False  # the same event id came with other bytes
     note: str = ""  # e.g. "stale but genuine"
+    unsigned: bool = False  # the signature does not bind the body: anybody could have sent it, so its read is budgeted (B8)
+    replayed: bool = False  # a person wanted it applied again: that is always written down
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

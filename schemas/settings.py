@@ -15,6 +15,7 @@ class ProviderSettings:
     credential: str | None = None
     owners: tuple[str, ...] = ()  # empty: every owner
     result_origins: tuple[str, ...] = ()
+    params: Mapping[str, str] = field(default_factory=dict)  # constants of the contract: values, or references env: and file:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,6 @@
 """`gateway providers`: the configured accounts, their contracts and secrets. A secret itself is never shown."""
 
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -9,6 +10,7 @@ from cli.failure import FAILED, WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
     from cli.configuration import Configuration
+    from cli.material import Stored
     from schemas.contract import Contract
     from schemas.settings import ProviderSettings
 
@@ -45,7 +47,11 @@ def show_(
     json: show.Json = False,
 ) -> None:
     """Show one provider: its contract, its secrets' state, its deliveries."""
-    from ledger import examine
+    from cli import inbox as kept
+    from cli.commands.secrets import described
+    from cli.material import Stored
+    from ledger import examine, inbox
+    from ledger.secrets import stored_secrets
 
     with opening.record(config, database_url) as house:
         settings = house.settings.providers.get(name)
@@ -53,6 +59,9 @@ def show_(
             raise _unknown(name, house.configuration)
         came = house.ledger.read_now(examine.last_deliveries, name)
         contract = house.contracts[name]
+        stored = Stored(tuple(house.ledger.read_now(stored_secrets)))
+        refused = house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).get(name, {})
+        offset = kept.clock_offset(house, name)
         shown = {
             "name": name,
             "contract": settings.contract,
@@ -62,17 +71,20 @@ def show_(
             "endpoint": f"{house.settings.public_url}/webhooks/{name}",
             "owners": list(settings.owners),
             "schemes": [scheme.id for scheme in contract.signatures],
-            "secrets": _secrets(settings, contract, came["last_secret"]),
-            "credential": _credential(settings),
+            "secrets": [row for row in described(house, name) if row["purpose"] == "webhook"],
+            "credential": _credential(settings, stored, house.world.now()),
             "concurrency": contract.limits.concurrency,
             "rate_per_second": contract.limits.rate_per_second,
             "last_delivery": show.when(came["last_at"]),
             "deliveries": came["by_status"],
+            "refused_last_hour": refused,
+            "clock_offset_seconds": offset,
+            "clock_warning": kept.clock_warning(contract, offset),
         }
     if json:
         show.emit(shown)
     else:
-        show.facts({**shown, "secrets": [f"{row['id']} ({row['state']})" for row in shown["secrets"]]})
+        show.facts({**shown, "secrets": [_told(row) for row in shown["secrets"]]})
 
 
 @app.command()
@@ -85,7 +97,14 @@ def check(
     found, contracts = _read(config)
     if name is not None and name not in contracts:
         raise _unknown(name, found)
-    outcomes = {key: faults(provider, contracts[key]) for key, provider in found.settings.providers.items() if name is None or key == name}
+    from cli.world import RealWorld
+
+    stored, now = stored_of(found), RealWorld().now()
+    outcomes = {
+        key: faults(provider, contracts[key], stored, now)
+        for key, provider in found.settings.providers.items()
+        if name is None or key == name
+    }
     if json:
         show.emit([{"name": key, "faults": wrong} for key, wrong in outcomes.items()])
     else:
@@ -97,36 +116,54 @@ def check(
         raise typer.Exit(FAILED)
 
 
-def faults(settings: "ProviderSettings", contract: "Contract") -> list[str]:
-    """Return what is wrong with a provider's secrets and credential, each with its cure; no value is shown."""
-    from cli.house import malformed, secrets
+def faults(settings: "ProviderSettings", contract: "Contract", stored: "Stored", now: int) -> list[str]:
+    """Return what is wrong with a provider's secrets, constants and credential, each with its cure; no value is shown."""
+    from cli.house import constants, keyless, malformed, secrets
 
-    usable, missing = secrets(settings)
-    found = [*missing.values(), *filter(None, (malformed(contract, secret) for secret in usable))]
-    if contract.signatures and not settings.secrets:
-        found.append('no secrets are configured, so every delivery is refused; add secrets = ["env:NAME"]')
-    state = _credential(settings)
+    usable, missing = secrets(settings, stored, now)
+    found = [*missing.values(), *constants(settings)[1].values(), *filter(None, (malformed(contract, secret) for secret in usable))]
+    if contract.signatures and not settings.secrets and not usable and not keyless(contract):
+        found.append('no secrets are configured, so every delivery is refused; add secrets = ["env:NAME"], or gateway secrets add')
+    state = _credential(settings, stored, now)
     if state not in {None, "ok"}:
         found.append(f"credential: {state}")
     return found
 
 
-def _secrets(settings: "ProviderSettings", contract: "Contract", last: str | None) -> list[dict[str, Any]]:
-    from cli.house import malformed, secrets
+def stored_of(found: "Configuration") -> "Stored":
+    """Return the stored secrets where any provider may need them and there is a record. Raises LedgerError."""
+    from cli.house import open_house
+    from cli.material import VAULT, Stored
+    from cli.world import RealWorld
+    from ledger.secrets import stored_secrets
 
-    usable, missing = secrets(settings)
-    states = {secret.id: malformed(contract, secret) or "ok" for secret in usable} | missing
-    return [{"id": reference, "state": states[reference], "last_matched": reference == last} for reference in settings.secrets]
+    url = found.settings.database_url
+    wanted = any(
+        not provider.secrets or any(text.startswith(VAULT) for text in (*provider.secrets, provider.credential or ""))
+        for provider in found.settings.providers.values()
+    )
+    if not wanted or (url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists()):
+        return Stored()
+    house = open_house(found, world=RealWorld(), migrate=False)
+    try:
+        return Stored(tuple(house.ledger.read_now(stored_secrets)))
+    finally:
+        house.ledger.close()
 
 
-def _credential(settings: "ProviderSettings") -> str | None:
+def _told(row: dict[str, Any]) -> str:
+    used = f", last used {row['last_used_at']}" if row["last_used_at"] else ", never used"
+    return f"{row['name']} ({row['state']}{used}{', safe to retire' if row['safe_to_retire'] else ''})"
+
+
+def _credential(settings: "ProviderSettings", stored: "Stored", now: int) -> str | None:
+    from cli.material import credential
     from ledger.errors import SecretMissingError
-    from ledger.vault import resolve
 
     if settings.credential is None:
         return None
     try:
-        resolve(settings.credential)
+        credential(settings.credential, settings.name, stored, now)
     except SecretMissingError as error:
         return str(error)
     return "ok"

@@ -10,12 +10,9 @@ from cli import show
 from cli.failure import FAILED, WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping, Sequence
-
     from providers.verification import KeyStore
     from schemas.contract import Contract
-    from schemas.delivery import InboundRequest, Secret, Verdict
-    from schemas.operation import Micros
+    from schemas.delivery import InboundRequest
 
 MAX_BYTES: Final = 67_108_864  # a vector file with its keys and certificates is far smaller
 
@@ -51,6 +48,7 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
     from cli.world import RealWorld
     from ledger.vault import resolve
     from providers import mapping
+    from providers.diagnosis import Account, diagnose
     from providers.verification import verify as judge
     from schemas.delivery import Secret, Verified
     from schemas.operation import SECOND
@@ -67,92 +65,23 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
         events = mapping.events(contract, request, verdict.signed)
         shown["events"] = [{"dedup_key": event.dedup_key, **mapping.describe(event)} for event in events]
     else:
+        causes = diagnose(request, Account(schemes=contract.signatures, secrets=secrets, params={}), at)
         shown |= {
             "reason": str(verdict.reason),
             "detail": verdict.detail,
-            "likely_cause": likely_cause(contract, request, secrets, at, verdict, keys=keys, params=params),
+            "likely_cause": causes[0].text,
+            "causes": [{"code": cause.code, "certain": cause.certain, "text": cause.text} for cause in causes],
         }
     if json:
         show.emit(shown)
     else:
         events_shown = shown.pop("events", [])
+        shown["causes"] = [cause["text"] for cause in shown.get("causes", [])[1:]]
         show.facts(shown)
         for number, event in enumerate(events_shown, start=1):
             show.facts({f"event {number} {key}": value for key, value in event.items()})
     if not genuine:
         raise typer.Exit(FAILED)
-
-
-# --- the likely cause of a refusal; nothing here ever accepts
-
-
-def likely_cause(
-    contract: "Contract",
-    request: "InboundRequest",
-    secrets: "Sequence[Secret]",
-    now: "Micros",
-    verdict: "Verdict",
-    *,
-    keys: "KeyStore",
-    params: "Mapping[str, str]",
-) -> str | None:
-    """Return what probably went wrong (MISSION B12): which small change would have made the delivery genuine."""
-    from providers.verification import check_secret
-    from providers.verification import verify as judge
-    from schemas.delivery import Reason, Refused, Verified
-
-    if not isinstance(verdict, Refused):
-        return None
-    if verdict.genuine or verdict.reason in {Reason.TOO_OLD, Reason.IN_FUTURE}:
-        return "the signature is right and only the time is not: an old delivery, or a clock that is wrong; give its time by --now"
-    if verdict.reason is Reason.KEY_UNAVAILABLE:
-        where = f" at {verdict.wanted.url}" if verdict.wanted is not None and verdict.wanted.url else ""
-        return f"the provider's key is published{where}: give the request as JSON, with the fetched key in jwks or certs (keys: by id)"
-    if not secrets and verdict.reason is Reason.NO_SECRET:
-        return "no secret was given: --secret env:NAME"
-    faults = [check_secret(scheme, secret.value) for scheme in contract.signatures for secret in secrets]
-    if faults and all(faults) and verdict.reason is Reason.NO_SECRET:
-        return f"the secret {faults[0]}"
-    for cause, changed in _variants(request):
-        if isinstance(judge(changed, contract.signatures, secrets, now, params, keys=keys), Verified):
-            return cause
-    if verdict.reason is Reason.WRONG_SIGNATURE:
-        return "another secret than the one that signed it (another endpoint, environment or account), or a body changed on its way"
-    return None
-
-
-def _variants(request: "InboundRequest") -> "Iterator[tuple[str, InboundRequest]]":
-    import json
-    from dataclasses import replace
-
-    body = request.body
-    if body.rstrip(b"\r\n") != body:
-        yield "the body got a line break at its end when it was saved; save the exact bytes", replace(request, body=body.rstrip(b"\r\n"))
-    for ending in (b"\n", b"\r\n"):
-        yield "the body has lost the line break at its end; save the exact bytes", replace(request, body=body + ending)
-    if b"\n" in body:
-        yield "line ends were changed when it was saved; save the exact bytes", replace(request, body=body.replace(b"\r\n", b"\n"))
-        yield "line ends were changed when it was saved; save the exact bytes", replace(request, body=body.replace(b"\n", b"\r\n"))
-    try:
-        value = json.loads(body)
-    except (ValueError, RecursionError):
-        value = None
-    if value is not None:
-        for separators, escaped in (((",", ":"), False), ((",", ":"), True), ((", ", ": "), False), ((", ", ": "), True)):
-            text = json.dumps(value, separators=separators, ensure_ascii=escaped).encode("utf-8", "surrogatepass")
-            yield "the body was parsed and written again before it was verified; keep the exact bytes", replace(request, body=text)
-    address = request.public_url
-    if address:
-        other = address.replace("http://", "https://", 1) if address.startswith("http://") else address.replace("https://", "http://", 1)
-        yield (
-            "the provider signed the address with the other scheme (http, https); set public_url to what the provider has",
-            replace(request, public_url=other),
-        )
-        slashed = address.rstrip("/") if address.endswith("/") else f"{address}/"
-        yield (
-            "the provider signed the address with another end (a slash); set public_url to what the provider has",
-            replace(request, public_url=slashed),
-        )
 
 
 # --- the request's file

@@ -80,7 +80,15 @@ class SignatureChecker:
         if fault is None:
             return Verified(scheme_id=self.scheme.id, secret_id=secret_id, signed_at=signed_at, signed=signed)
         reason, detail = fault
-        return Refused(reason=reason, detail=detail, genuine=True, secret_id=secret_id, scheme_id=self.scheme.id, signed=signed)
+        return Refused(
+            reason=reason,
+            detail=detail,
+            genuine=True,
+            secret_id=secret_id,
+            scheme_id=self.scheme.id,
+            signed=signed,
+            signed_at=signed_at,
+        )
 
     def _check_body_digest(self, facts: Facts) -> None:
         rule = self.scheme.options.get("body_digest")

@@ -273,7 +273,7 @@ def shown(default: Any) -> str:
         return "must be given"
     if default is None:
         return "none"
-    if default == ():
+    if default in ((), {}):
         return "empty"
     return f'`"{default}"`' if isinstance(default, str) else f"`{default}`"
 

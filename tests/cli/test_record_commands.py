@@ -214,9 +214,10 @@ def test_providers_are_listed_shown_and_checked(command: Command, tmp_path: Path
     assert "reports" in command("providers", "list").out
     register(tmp_path)
     shown = command("providers", "show", "reports", "--json").json()
-    assert shown["secrets"] == [{"id": "env:REPORTS_SECRET", "state": "ok", "last_matched": False}]
+    (secret,) = shown["secrets"]
+    assert (secret["id"], secret["state"], secret["last_used_at"]) == ("env:REPORTS_SECRET", "usable", None)
     assert shown["last_delivery"] is None
-    assert "env:REPORTS_SECRET (ok)" in command("providers", "show", "reports").out
+    assert "env:REPORTS_SECRET (usable, never used)" in command("providers", "show", "reports").out
     assert command("providers", "show", "nope").code == 2
     assert command("providers", "check").out == "reports: ok\n"
     monkeypatch.delenv("REPORTS_SECRET")

@@ -222,7 +222,7 @@ async def whole(
     with _environment(REPORTS_SECRET=SECRET):
         chosen = load(file=str(folder / "gateway.toml"), environment={"REPORTS_SECRET": SECRET}, folder=folder)
         house = composition.open_house(chosen, world=world or RealWorld(), migrate=True)
-        endpoints = Endpoints(composition.endpoints(house.settings, house.contracts))
+        endpoints = Endpoints(composition.endpoints(house.settings, house.contracts, composition.material(house), house.world.now()))
     if at is not None:
         house.ledger._writer._parts.crash_point = at
     house.ledger.start(several_processes=several)

@@ -1,0 +1,73 @@
+"""Deliveries that nobody signed: hints within a budget, on both databases (B8)."""
+
+from dataclasses import replace
+
+import pytest
+import sqlalchemy as sa
+
+from ledger import tables
+from ledger.engine import Engines
+from ledger.vault import Vault
+from lifecycle.rules_other import BUDGET_SECONDS
+from schemas.contract import EventMap
+from schemas.operation import SECOND
+from schemas.states import Reading
+from tests.conformance.house import NOW, REPORTS, Record, delivery, reading
+
+UNSIGNED = replace(REPORTS, event=EventMap(body_signed=False))
+
+
+@pytest.fixture
+def record(engines: Engines, vault: Vault) -> Record:
+    """Give a record whose provider signs nothing."""
+    return Record(engines, vault, contracts={"reports": UNSIGNED, "other": REPORTS})
+
+
+def test_a_flood_of_forged_deliveries_costs_bounded_reads_and_bounded_history(record: Record) -> None:
+    """B8, B10: ten forged deliveries in each of 60 seconds earn at most one read in five seconds and 20 rows of history."""
+    record.accept(1, "job-1")
+    reads, number = 0, 0
+    for second in range(60):
+        record.now = NOW + second * SECOND
+        record.ingest(*(delivery(number + index, "job-1", claimed_state="succeeded") for index in range(5)))
+        for item in record.claim():
+            # Others come while the read is under way: they must not buy another one at once.
+            record.ingest(*(delivery(number + index, "job-1") for index in range(5, 10)))
+            settled = record.settle(item, reading(Reading.RUNNING))
+            assert str(settled.operation.state) == "observing"
+            reads += 1
+        number += 10
+    assert 60 // BUDGET_SECONDS - 1 <= reads <= 60 // BUDGET_SECONDS + 2
+    with record.engines.read.begin() as connection:
+        rows = connection.execute(sa.select(sa.func.count()).where(tables.history.c.cause == "delivery")).scalar_one()
+    assert rows <= 20
+
+
+def test_an_unsigned_delivery_hastens_a_read_and_never_puts_it_off(record: Record) -> None:
+    """B8: the read that was due sooner stays due; one that was due later comes when the budget allows it."""
+    record.accept(1, "job-1")
+    first = record.claim(after=20 * SECOND)[0]
+    settled = record.settle(first, reading(Reading.RUNNING), after=20 * SECOND)
+    due = settled.operation.due_at
+    assert due is not None
+    record.now = NOW + 21 * SECOND
+    record.ingest(delivery(1, "job-1"))
+    assert _due(record) == min(due, NOW + (20 + BUDGET_SECONDS) * SECOND)
+    record.now = due
+    record.ingest(delivery(2, "job-1"))
+    assert _due(record) <= due
+
+
+def test_a_signed_delivery_is_read_at_once(record: Record) -> None:
+    """B5: the budget is only for what nobody signed."""
+    record.contracts["reports"] = REPORTS
+    record.accept(1, "job-1")
+    record.settle(record.claim(after=20 * SECOND)[0], reading(Reading.RUNNING), after=20 * SECOND)
+    record.now = NOW + 21 * SECOND
+    record.ingest(delivery(1, "job-1"))
+    assert _due(record) == NOW + 21 * SECOND
+
+
+def _due(record: Record) -> int:
+    with record.engines.read.begin() as connection:
+        return int(connection.execute(sa.select(tables.operations.c.due_at)).scalar_one())
