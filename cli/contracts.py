@@ -1,6 +1,5 @@
 """Finds and reads contract files: the shipped ones by name, one's own by path. `providers.contract.load` judges their bytes."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
@@ -8,6 +7,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from cli.configuration import ConfigurationError
+from cli.nearest import hint
 from providers.contract import ContractError, load
 from providers.mapping import describe, events
 from providers.samples import answer_faults
@@ -48,9 +48,9 @@ def read(reference: str, folder: Path) -> bytes:
         return data
     names = shipped()
     if reference not in names or not _NAME.match(reference):
-        near = difflib.get_close_matches(reference, names, n=1, cutoff=0.0)
-        hint = f"; the nearest shipped one is {near[0]}" if near else ""
-        raise ConfigurationError([f"contract {reference[:100]}: no shipped contract has this name{hint} (a path has a / or ends in .toml)"])
+        ending = hint(reference, names, where="gateway contracts list", what="the nearest shipped one")
+        fault = f"contract {reference[:100]}: no shipped contract has this name; {ending} (a path has a / or ends in .toml)"
+        raise ConfigurationError([fault])
     return (resources.files("providers") / "contracts" / f"{reference}{_SUFFIX}").read_bytes()
 
 

@@ -237,6 +237,7 @@ def test_contracts_are_listed_and_shown(command: Command) -> None:
     done = command("contracts", "show", "strip")
     assert done.code == 2
     assert "the nearest shipped one is stripe" in done.err
+    assert "no shipped contract has this name; see gateway contracts list" in command("contracts", "show", "qqqqqqqq").err
 
 
 def test_every_shipped_contract_passes_its_check(command: Command) -> None:
