@@ -17,12 +17,13 @@ from schemas.operation import Micros
 
 MAX_CAUSES: Final = 8
 _NAME = re.compile(rb"[a-z0-9_\-]{1,60}")
+_UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds"}
 _SIGNS: Final = (b"signature", b"sign", b"hmac", b"hash", b"token", b"authorization")
 
 TEXTS: Final[Mapping[str, str]] = {
     "too_old": "the signature is right and only the time is not: {detail}; a late repetition, or a clock",
     "in_future": "the signature is right and only the time is not: {detail}; check this host's clock",
-    "time_unit": "the timestamp is in another unit than the contract says (seconds, milliseconds, text); correct the contract",
+    "time_unit": "the timestamp is in another unit than the contract says{detail}; correct the contract",
     "newline_added": "the body got a line break at its end after it was signed; take the exact bytes",
     "newline_stripped": "the body has lost the line break at its end; take the exact bytes",
     "line_ends": "the body's line ends were changed (LF, CRLF); take the exact bytes",
@@ -53,7 +54,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "header_missing": "header {name} is not there{detail}; a proxy drops it, or this is not the provider",
     "header_twice": "{detail}; two senders, or a proxy that adds one",
     "other_scheme": "it is signed by header {other}, another scheme than the contract's {name}; choose that one at the provider",
-    "key_unavailable": "the provider's published key has not been fetched yet; it is accepted once it is",
+    "key_unavailable": "the provider's published key has not been fetched yet{detail}; it is accepted once it is",
     "key_refused": "{detail}",
     "wrong_claim": "the token is genuine and meant for another receiver: {detail}",
     "malformed": "{detail}",
@@ -161,7 +162,15 @@ def _time_units(request: InboundRequest, account: Account, now: Micros) -> Itera
         if code == "time_unit":
             verdict = prepare(schemes, account.secrets, account.params).verify(request, now, account.keys)
             if isinstance(verdict, Verified):
-                yield _cause(code, certain=True, by=verdict)
+                yield _cause(code, certain=True, by=verdict, detail=_units(schemes, account.schemes))
+
+
+def _units(read: Sequence[SignatureScheme], said: Sequence[SignatureScheme]) -> str:
+    """Return which unit it is and which the contract says, or the empty text."""
+    found, wanted = ({item.timestamp.unit for item in schemes if item.timestamp is not None} for schemes in (read, said))
+    if len(found) != 1 or len(wanted) != 1:
+        return ""
+    return f": it is {_UNITS.get(found.pop(), 'text')}, and the contract says {_UNITS.get(wanted.pop(), 'text')}"
 
 
 # --- headers
@@ -251,6 +260,11 @@ def _told(code: str) -> Callable[[InboundRequest, Account, Refused], Iterator[Ca
     return tell
 
 
+def _unfetched(_request: InboundRequest, _account: Account, verdict: Refused) -> Iterator[Cause]:
+    wanted = verdict.wanted
+    yield _cause("key_unavailable", detail=f" ({wanted.url[:200]})" if wanted is not None and wanted.url else "")
+
+
 _BY_REASON: Final[Mapping[Reason, Callable[[InboundRequest, Account, Refused], Iterator[Cause]]]] = {
     Reason.NO_SECRET: _told("no_secret"),
     Reason.MISSING_SIGNATURE: _absent,
@@ -260,7 +274,7 @@ _BY_REASON: Final[Mapping[Reason, Callable[[InboundRequest, Account, Refused], I
     Reason.MALFORMED_TIMESTAMP: _told("malformed"),
     Reason.MALFORMED_BODY: _told("malformed"),
     Reason.UNSUPPORTED: _told("malformed"),
-    Reason.KEY_UNAVAILABLE: _told("key_unavailable"),
+    Reason.KEY_UNAVAILABLE: _unfetched,
     Reason.KEY_REFUSED: _told("key_refused"),
     Reason.WRONG_CLAIM: _told("wrong_claim"),
 }
