@@ -10,7 +10,7 @@ from schemas.commands import Beat
 from schemas.operation import SECOND
 from tests.cli.conftest import Command
 from tests.cli.records import WORLD, opened, register
-from tests.cli.stage import ROOT
+from tests.cli.stage import ROOT, SECRET
 
 
 def change(folder: Path, statement: str, *values: object) -> None:
@@ -202,6 +202,21 @@ def test_an_address_that_providers_cannot_reach_is_warned_of(command: Command, t
     assert findings(command)["public_url"][0][0] == "warning"
     (tmp_path / "gateway.toml").write_text('public_url = "https://hooks.example.com"\n' + text)
     assert findings(command)["public_url"][0][0] == "ok"
+
+
+def test_doctor_warns_of_secrets_that_others_can_read(command: Command, tmp_path: Path) -> None:
+    """A `file:` secret or credential with any bit for others is told with its cure; one that is its owner's alone is not."""
+    register(tmp_path)
+    config = tmp_path / "gateway.toml"
+    config.write_text(config.read_text().replace('secrets = ["env:REPORTS_SECRET"]', 'secrets = ["file:reports.secret"]'))
+    secret = tmp_path / "reports.secret"
+    secret.write_text(SECRET)
+    for mode, wrong in ((0o640, True), (0o604, True), (0o600, False)):
+        secret.chmod(mode)
+        told = [row for row in command("doctor", "--json").json() if "may be used by others" in row["found"]]
+        assert [(row["level"], row["about"], row["cure"]) for row in told] == [
+            ("warning", "provider reports", f"chmod 600 {secret}")
+        ] * wrong
 
 
 # --- providers and contracts
