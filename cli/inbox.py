@@ -26,8 +26,8 @@ class Item:
 
     row: Mapping[str, Any]
     refusal: bool
+    account: Account  # whose secrets of other providers are there too, to tell a wrong slot
     contract: Contract
-    secrets: tuple[Secret, ...]
     request: InboundRequest | None
 
     @property
@@ -39,39 +39,42 @@ class Item:
         """Verify with today's secrets at the time of receipt. Raises CommandError for one that was too large to keep."""
         if self.request is None:
             raise CommandError(f"{self.row['id']} was too large to be kept ({self.row['bytes']} bytes); have it sent again")
-        return restored.review(prepare(self.contract.signatures, self.secrets), self.contract, self.request, self.at)
+        account = self.account
+        verifier = prepare(account.schemes, account.secrets, account.params)
+        return restored.review(verifier, self.contract, self.request, self.at, account.keys)
 
 
 def find(house: House, identity: str) -> Item:
-    """Return a delivery (dlv_…) or refusal (rfs_…) with what judges it today. Raises CommandError."""
+    """Return a delivery (dlv_…) or refusal (rfs_…) with what judges it today. Raises CommandError, LedgerError."""
     refusal = identity.startswith("rfs_")
     row = house.ledger.read_now(inbox.refusal, identity) if refusal else house.ledger.read_now(inbox.stored, identity, None)
     if row is None:
         raise CommandError(f"there is no delivery or refusal {identity[:100]}; see gateway deliveries list")
-    return item(house, row, refusal=refusal)
-
-
-def item(house: House, row: Mapping[str, Any], *, refusal: bool) -> Item:
-    """Return an opened row with what judges it today. Raises CommandError where its provider is not configured."""
     name = row["provider"]
-    settings = house.settings.providers.get(name)
-    if settings is None:
-        raise CommandError(f"the provider {name} of {row['id']} is not configured; configure [providers.{name}] again")
-    url = f"{house.settings.public_url.rstrip('/')}/webhooks/{name}"
+    if name not in house.settings.providers:
+        raise CommandError(f"the provider {name} of {identity} is not configured; configure [providers.{name}] again")
+    return item(house, row, account(house, name), refusal=refusal)
+
+
+def item(house: House, row: Mapping[str, Any], whose: Account, *, refusal: bool) -> Item:
+    """Return an opened row with what judges it today."""
+    url = f"{house.settings.public_url.rstrip('/')}/webhooks/{row['provider']}"
     request = restored.refusal_request(row, url) if refusal else restored.delivery_request(row, url)
-    secrets, _ = composition.secrets(settings)
-    return Item(row=row, refusal=refusal, contract=house.contracts[name], secrets=secrets, request=request)
+    return Item(row=row, refusal=refusal, account=whose, contract=house.contracts[row["provider"]], request=request)
 
 
-def account(house: House, found: Item) -> Account:
-    """Return whose delivery it is, with the secrets of every other provider, to tell a wrong slot."""
-    others = [
-        Secret(id=f"{name} {secret.id}", value=secret.value)
-        for name, settings in house.settings.providers.items()
-        if name != found.row["provider"]
-        for secret in composition.secrets(settings)[0]
-    ]
-    return Account(schemes=found.contract.signatures, secrets=found.secrets, params={}, others=others)
+def account(house: House, provider: str) -> Account:
+    """Return what a provider's deliveries are judged by now, with the secrets of every other one. Raises LedgerError."""
+    stored, now = composition.material(house), house.world.now()
+    usable = {name: composition.secrets(settings, stored.stored, now)[0] for name, settings in house.settings.providers.items()}
+    params, _ = composition.constants(house.settings.providers[provider])
+    return Account(
+        schemes=house.contracts[provider].signatures,
+        secrets=usable.pop(provider),
+        params=params,
+        others=[Secret(id=f"{name} {secret.id}", value=secret.value) for name, secrets in usable.items() for secret in secrets],
+        keys=stored.keys(provider),
+    )
 
 
 # --- applied again
@@ -140,12 +143,15 @@ def clock_offset(house: House, provider: str) -> float | None:
     Measured from what is stored: each is verified again at the time of its receipt, stale ones too. None: nothing to measure.
     """
     rows = house.ledger.read_now(inbox.listed, status=None, provider=provider, limit=SHOWN_AGAIN)
+    if not rows:
+        return None
+    whose = account(house, provider)
     offsets: list[Micros] = []
     for head in rows:
         row = house.ledger.read_now(inbox.stored, head["id"], None)
         if row is None or row["parent"]:
             continue
-        signed_at = getattr(item(house, row, refusal=False).review().verdict, "signed_at", None)
+        signed_at = getattr(item(house, row, whose, refusal=False).review().verdict, "signed_at", None)
         if signed_at is not None:
             offsets.append(row["received_at"] - signed_at)
     return sorted(offsets)[len(offsets) // 2] / SECOND if offsets else None

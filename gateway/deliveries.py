@@ -22,7 +22,7 @@ async def replay(call: Call) -> Answer:
     if endpoint is None or endpoint.verifier is None:
         raise ProblemError("not_supported", "the provider is not configured, or has no usable secret")
     request = restored.delivery_request(row, gate.settings.public_url.rstrip("/") + PREFIX + endpoint.name)
-    review = restored.review(endpoint.verifier, endpoint.contract, request, row["received_at"])
+    review = restored.review(endpoint.verifier, endpoint.contract, request, row["received_at"], endpoint.keys)
     replayed: Replayed = await gate.ledger.write(
         Replay(
             delivery_id=row["id"],

@@ -97,6 +97,8 @@ class Receiver:
         verdict = endpoint.verifier.verify(request, now, endpoint.keys)
         verdict = await self._keys.settle(endpoint, request, verdict, now)
         if (shaken := await shake(self._gate, endpoint, request, verdict, now)) is not None:
+            if isinstance(verdict, Refused):  # a probe: it wants to see a wrong signature refused
+                self._gate.count("receiver.refused", {"provider": endpoint.name, "reason": str(verdict.reason)})
             return _shaken(shaken)
         if request.method != "POST":
             raise _only_post()

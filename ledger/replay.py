@@ -68,6 +68,7 @@ def _replay(fold: Fold, command: Replay, row: sa.Row[Any] | None, matches: dict[
                 claimed_state=event.claimed_state,
                 note="replayed" if command.verified else "replayed, verified at its receipt only",
                 replayed=True,
+                unsigned=fold.tx.unsigned(row.provider),
             ),
             actor=command.actor,
             chance=command.chance,

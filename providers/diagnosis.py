@@ -54,7 +54,7 @@ TEXTS: Final[Mapping[str, str]] = {
     "header_missing": "header {name} is not there{detail}; a proxy drops it, or this is not the provider",
     "header_twice": "{detail}; two senders, or a proxy that adds one",
     "other_scheme": "it is signed by header {other}, another scheme than the contract's {name}; choose that one at the provider",
-    "key_unavailable": "the provider's published key has not been fetched yet{detail}; it is accepted once it is",
+    "key_unavailable": "the provider's published key{detail} is not at hand; the delivery is accepted once it has been fetched",
     "key_refused": "{detail}",
     "wrong_claim": "the token is genuine and meant for another receiver: {detail}",
     "malformed": "{detail}",
@@ -253,16 +253,16 @@ def _absent(request: InboundRequest, account: Account, verdict: Refused) -> Iter
         yield _cause("malformed", detail=verdict.detail)
 
 
+def _unfetched(_request: InboundRequest, _account: Account, verdict: Refused) -> Iterator[Cause]:
+    # The address is the contract's, or has passed its rules.
+    yield _cause("key_unavailable", detail=f" at {verdict.wanted.url}" if verdict.wanted is not None and verdict.wanted.url else "")
+
+
 def _told(code: str) -> Callable[[InboundRequest, Account, Refused], Iterator[Cause]]:
     def tell(_request: InboundRequest, _account: Account, verdict: Refused) -> Iterator[Cause]:
         yield _cause(code, detail=verdict.detail)
 
     return tell
-
-
-def _unfetched(_request: InboundRequest, _account: Account, verdict: Refused) -> Iterator[Cause]:
-    wanted = verdict.wanted
-    yield _cause("key_unavailable", detail=f" ({wanted.url[:200]})" if wanted is not None and wanted.url else "")
 
 
 _BY_REASON: Final[Mapping[Reason, Callable[[InboundRequest, Account, Refused], Iterator[Cause]]]] = {

@@ -87,7 +87,7 @@ def diagnose(identity: Id, config: opening.Config = None, database_url: opening.
         found = inbox.find(house, identity)
         right = found.review().right
         assert found.request is not None
-        causes = explain(found.request, inbox.account(house, found), found.at)
+        causes = explain(found.request, found.account, found.at)
     shown: dict[str, Any] = {
         "id": identity,
         "provider": found.row["provider"],
@@ -124,7 +124,7 @@ def replay(
     else:
         for delivery, status, operation in told:
             typer.echo(f"{delivery} {status}{f', {operation}' if operation else ''}")
-    if any(status == "unreadable" for _, status, _ in told):
+    if any(status in {"unreadable", "revoked"} for _, status, _ in told):
         raise typer.Exit(FAILED)
 
 

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cli import setting
 from cli.configuration import Configuration, ConfigurationError, _build, load
+from cli.house import constants
 from schemas.settings import Settings
 
 SECRET = "whsec_canary-value-that-must-not-be-repeated"
@@ -288,6 +289,24 @@ def test_any_environment_is_taken_or_refused(environment: dict[str, str]) -> Non
         assert error.faults  # noqa: PT017 - either outcome is right
     else:
         assert Path(found.key_file).is_absolute()
+
+
+def test_constants_are_values_or_references(tmp_path: Path) -> None:
+    """`[providers.NAME.params]`: names are checked, a variable overrides, references are resolved, secrets refused (B9)."""
+    text = '[providers.meta]\ncontract = "meta"\n[providers.meta.params]\nverify_token = "env:WORD"\npage = "file:page"\naud = "our-app"\n'
+    (tmp_path / "page").write_text("42\n")
+    settings = read(tmp_path, text).settings.providers["meta"]
+    assert settings.params == {"verify_token": "env:WORD", "page": f"file:{tmp_path}/page", "aud": "our-app"}
+    found, missing = constants(settings)
+    assert found == {"page": "42", "aud": "our-app"}
+    assert list(missing) == ["verify_token"]
+    assert "export WORD" in missing["verify_token"]
+    overriding = {"GATEWAY_PROVIDERS__META__PARAMS": "verify_token=a=b, aud=c"}
+    assert read(tmp_path, text, overriding).settings.providers["meta"].params == {"verify_token": "a=b", "aud": "c"}
+    for wrong in ('a = "vault:word"', '"a b" = "x"', "a = 1", 'a = ""'):
+        with pytest.raises(ConfigurationError, match=r"providers\.meta\.params") as raised:
+            read(tmp_path, f'[providers.meta]\ncontract = "meta"\n[providers.meta.params]\n{wrong}\n')
+        assert "word" not in str(raised.value)
 
 
 # --- the documentation page

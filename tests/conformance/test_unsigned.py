@@ -53,9 +53,28 @@ def test_an_unsigned_delivery_hastens_a_read_and_never_puts_it_off(record: Recor
     record.now = NOW + 21 * SECOND
     record.ingest(delivery(1, "job-1"))
     assert _due(record) == min(due, NOW + (20 + BUDGET_SECONDS) * SECOND)
-    record.now = due
+    record.contracts["reports"] = REPORTS
     record.ingest(delivery(2, "job-1"))
-    assert _due(record) <= due
+    assert _due(record) == record.now
+    record.contracts["reports"] = UNSIGNED
+    record.ingest(delivery(3, "job-1"))
+    assert _due(record) == record.now
+
+
+def test_a_parked_operation_grants_one_read_however_many_come(record: Record) -> None:
+    """B8, B5: while a person is asked, a flood of forged deliveries earns one read, and it changes no state."""
+    record.accept(1, "job-1")
+    record.now = NOW + 3_700 * SECOND
+    parked = record.settle(record.claim()[0], reading(Reading.RUNNING)).operation
+    assert (str(parked.state), parked.due_at) == ("result_timed_out", None)
+    reads = 0
+    for second in range(60):
+        record.now += SECOND
+        record.ingest(*(delivery(second * 10 + index, "job-1", claimed_state="succeeded") for index in range(10)))
+        for item in record.claim():
+            assert str(record.settle(item, reading(Reading.RUNNING)).operation.state) == "result_timed_out"
+            reads += 1
+    assert reads == 1
 
 
 def test_a_signed_delivery_is_read_at_once(record: Record) -> None:

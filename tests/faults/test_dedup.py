@@ -143,8 +143,10 @@ def test_the_same_id_with_other_bytes_causes_one_read_and_no_overwrite(tmp_path:
     async def scenario() -> None:
         async with Simulator(options(), RealWorld()) as sim, whole(tmp_path, origin=sim.base_url, contract=QUIET) as home:
             made, job, _ = await _accepted(home, sim)
+            moment = home.house.world.now()
             first = await home.deliver("evt_1", job, "running")
-            await home.until(made, lambda op: op.hints == 1 and op.lease_until is None)
+            await _read_after(home, made, moment)
+            await home.until(made, lambda op: op.lease_until is None)
             before, moment = _reads(sim, job), home.house.world.now()
             second = await home.deliver("evt_1", job, "succeeded")
             assert [answer.json()["status"] for answer in (first, second)] == ["accepted", "conflict"]
