@@ -5,7 +5,6 @@ The last two are weaker than the file because a sidecar shares its environment w
 Relative paths start at the folder of the file, or at the working folder where there is none.
 """
 
-import difflib
 import re
 import tomllib
 from collections.abc import Mapping
@@ -14,9 +13,11 @@ from pathlib import Path
 from typing import Any, Final
 
 from cli import setting
+from cli.nearest import hint
 from schemas.settings import ProviderSettings, Settings
 
 FILE_NAME: Final = "gateway.toml"
+_PAGE: Final = "docs/configuration.md"
 PREFIX: Final = "GATEWAY_"
 MAX_FILE_BYTES: Final = 1_048_576
 _MAX_FAULTS: Final = 20  # shown in one message
@@ -24,6 +25,8 @@ _MAX_FAULTS: Final = 20  # shown in one message
 _SERVICE_LINK: Final = re.compile(r"GATEWAY_(SERVICE_(HOST|PORT\w*)|PORT(_\d+_(TCP|UDP)\w*)?)\Z")
 _SQLITE: Final = "sqlite:///"
 DEFAULT_DATABASE: Final = "the default of database_url"
+_TOML_PLACE: Final = re.compile(r" \(at (?:line (\d+), column \d+|end of document)\)")
+NEWLINE: Final = b"\n"
 
 
 class ConfigurationError(Exception):
@@ -65,9 +68,9 @@ def load(*, file: str | None, environment: Mapping[str, str], folder: Path, opti
         settings = _with(settings, path, value)
     settings = _fall_back(settings, tree, given, environment, faults)
     _check_together(settings, faults)
-    if faults:
-        raise ConfigurationError(faults)
     start = place.parent if place else folder
+    if faults:
+        raise ConfigurationError([*faults, *_contract_faults(settings, start)])
     if "database_url" in given:  # a path that was typed starts where it was typed
         settings = replace(settings, database_url=_database(settings.database_url, folder))
     return Configuration(
@@ -109,11 +112,15 @@ def _parse(place: Path) -> dict[str, Any]:
         raise ConfigurationError([f"{place}: larger than {MAX_FILE_BYTES} bytes; this is not a configuration"])
     try:
         return tomllib.loads(data.decode("utf-8"))
-    except UnicodeDecodeError:
-        raise ConfigurationError([f"{place}: not UTF-8; save it as UTF-8"]) from None
-    except (tomllib.TOMLDecodeError, RecursionError) as error:
+    except UnicodeDecodeError as error:
+        line = data.count(b"\n", 0, error.start) + 1
+        raise ConfigurationError([f"{place}:{line}: not UTF-8; save it as UTF-8"]) from None
+    except (ValueError, RecursionError) as error:
         # The parser's message names line and column and at most one character of the content.
-        raise ConfigurationError([f"{place}: not TOML: {error}"]) from None
+        found = _TOML_PLACE.search(str(error))
+        reason = _TOML_PLACE.sub("", str(error)) or "nested too deeply"
+        line_of = f":{found[1] or data.count(NEWLINE) + 1}" if found else ""
+        raise ConfigurationError([f"{place}{line_of}: not TOML: {reason}"]) from None
 
 
 # --- the environment, laid over the file's tree
@@ -133,7 +140,7 @@ def _overlay_environment(tree: dict[str, Any], environment: Mapping[str, str], f
             path = ["providers", _provider_name(tree, parts[1]), parts[2]]
         else:
             every = [*known, *(f"GATEWAY_PROVIDERS__{parts[1].upper()}__{word.upper()}" for word in sorted(mine) if len(parts) > 1)]
-            faults.append(f"{name}: no such setting; the nearest is {_nearest(name, every)}")
+            faults.append(f"{name}: no such setting; {hint(name, every, where=_PAGE, prefix=PREFIX)}")
             continue
         _put(tree, path, setting.EnvironmentText(value))
 
@@ -184,10 +191,10 @@ def _build(tree: Mapping[str, Any], source: str, faults: list[str]) -> Settings:
         path = f"providers.{name}"
         if not setting.PROVIDER_NAME.match(name):
             faults.append(_at(path[:100], source, "a provider's name has only a-z, 0-9, - and _, at most 64 of them"))
-        elif not isinstance(table, dict):
-            faults.append(_at(path, source, f"must be a table: [{path}]"))
+        if not isinstance(table, dict):
+            faults.append(_at(path[:100], source, f"must be a table: [{path[:100]}]"))
         else:
-            found = _fields(ProviderSettings, table, f"{path}.", source, faults)
+            found = _fields(ProviderSettings, table, f"{path[:100]}.", source, faults)
             providers[name] = ProviderSettings(**{"contract": "", **found, "name": name})
     return Settings(**{**values, "providers": providers})
 
@@ -231,12 +238,9 @@ def _at(path: str, source: str, fault: str = "") -> str:
 
 def _unknown(key: str, prefix: str, items: Mapping[str, Any]) -> str:
     elsewhere = [item.path for item in setting.every() if item.path.rpartition(".")[2] == key]
-    nearest = elsewhere[0] if elsewhere else prefix + _nearest(key, list(items))
-    return f"no such setting; the nearest is {nearest}"
-
-
-def _nearest(word: str, known: list[str]) -> str:
-    return difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
+    if elsewhere:
+        return f"no such setting; the nearest is {elsewhere[0]}"
+    return f"no such setting; {hint(prefix + key, [prefix + name for name in items], where=_PAGE, prefix=prefix)}"
 
 
 def _with(settings: Settings, path: str, value: Any) -> Settings:
@@ -277,6 +281,19 @@ def _check_together(settings: Settings, faults: list[str]) -> None:
     clockwork = settings.clockwork
     if clockwork.lease_seconds <= clockwork.send_budget_seconds + clockwork.send_margin_seconds:
         faults.append("clockwork.lease_seconds: must be longer than send_budget_seconds + send_margin_seconds, or nothing is ever sent")
+
+
+def _contract_faults(settings: Settings, start: Path) -> list[str]:
+    """Return what is wrong with the contracts, so that whoever has faults to mend hears of all of them."""
+    from cli.contracts import contract
+
+    found: list[str] = []
+    for name, provider in settings.providers.items():
+        try:
+            _ = provider.contract and contract(provider.contract, start)
+        except ConfigurationError as error:
+            found.extend(f"providers.{name[:64]}: {fault}" for fault in error.faults)
+    return found
 
 
 def _anchored(settings: Settings, start: Path) -> Settings:

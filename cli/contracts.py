@@ -1,15 +1,16 @@
 """Finds and reads contract files: the shipped ones by name, one's own by path. `providers.contract.load` judges their bytes."""
 
-import difflib
 import re
 from collections.abc import Iterator, Mapping
 from importlib import resources
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from cli.configuration import ConfigurationError
+from cli.nearest import hint
 from providers.contract import ContractError, load
 from providers.mapping import describe, events
+from providers.samples import answer_faults
 from providers.vectors import judge, request_of, run
 from schemas.contract import Contract
 from schemas.delivery import Verified
@@ -47,9 +48,9 @@ def read(reference: str, folder: Path) -> bytes:
         return data
     names = shipped()
     if reference not in names or not _NAME.match(reference):
-        near = difflib.get_close_matches(reference, names, n=1, cutoff=0.0)
-        hint = f"; the nearest shipped one is {near[0]}" if near else ""
-        raise ConfigurationError([f"contract {reference[:100]}: no shipped contract has this name{hint} (a path has a / or ends in .toml)"])
+        ending = hint(reference, names, where="gateway contracts list", what="the nearest shipped one")
+        fault = f"contract {reference[:100]}: no shipped contract has this name; {ending} (a path has a / or ends in .toml)"
+        raise ConfigurationError([fault])
     return (resources.files("providers") / "contracts" / f"{reference}{_SUFFIX}").read_bytes()
 
 
@@ -81,16 +82,26 @@ def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dic
 
 
 def sample_faults(contract: Contract) -> Iterator[tuple[str, str]]:
-    """Yield (sample, fault) for every signed sample that the contract itself judges or maps otherwise than it says."""
-    deliveries = [sample for sample in contract.samples if "expect" in sample]
+    """Yield (sample, fault) for every sample, delivery or answer, that the contract itself judges or maps otherwise than it says."""
+    yield from answer_faults(contract)
+    deliveries = [sample for sample in contract.samples if "kind" not in sample]
     for sample, (name, passed, why) in zip(deliveries, run({"cases": deliveries}, contract.signatures), strict=True):
-        if not passed:
+        if sample.get("expect") not in {"valid", "invalid"}:
+            yield name, 'needs expect = "valid" or "invalid" (a delivery), or kind (an answer)'
+        elif not passed:
             yield name, f"expected {sample['expect']}, but {why}"
-        elif sample["expect"] == "valid" and "event" in sample:
-            request = request_of(sample)
-            verdict = judge(sample, contract.signatures)
-            assert isinstance(verdict, Verified), "the same judgement twice"
-            found = [dict(describe(event)) for event in events(contract, request, verdict.signed)]
-            expected = sample["event"] if isinstance(sample["event"], list) else [sample["event"]]
-            if found != expected:
-                yield name, f"expected the event {expected}, but found {found}"
+        elif sample["expect"] == "valid" and ("event" in sample or "dedup" in sample):
+            yield from ((name, fault) for fault in _mapped_otherwise(contract, sample))
+
+
+def _mapped_otherwise(contract: Contract, sample: Mapping[str, Any]) -> Iterator[str]:
+    verdict = judge(sample, contract.signatures)
+    assert isinstance(verdict, Verified), "the same judgement twice"
+    mapped = events(contract, request_of(sample), verdict.signed)
+    found = [dict(describe(event)) for event in mapped]
+    expected = sample["event"] if isinstance(sample.get("event"), list) else [sample.get("event")]
+    if "event" in sample and found != expected:
+        yield f"expected the event {expected}, but found {found}"
+    keys = sorted({event.dedup_key.partition(":")[0] for event in mapped})
+    if "dedup" in sample and keys != [sample["dedup"]]:
+        yield f"expected the dedup key from the {sample['dedup']}, but it is from the {', '.join(keys) or 'nothing'}"

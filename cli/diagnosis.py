@@ -16,6 +16,7 @@ from cli import inbox as kept
 from cli.commands.providers import faults as provider_faults
 from cli.commands.providers import stored_of
 from cli.configuration import Configuration, ConfigurationError
+from cli.exposure import exposed
 from cli.house import House
 from cli.material import Stored
 from ledger import examine, inbox, queries
@@ -47,6 +48,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
     settings = configuration.settings
     findings = [Finding(level="ok", about="configuration", found=str(configuration.file or "no file: defaults and environment"))]
     findings.extend(_addresses(settings))
+    findings.extend(Finding(level="warning", about=f"provider {name}", found=found, cure=cure) for name, found, cure in exposed(settings))
     findings.extend(_key_file(settings))
     findings.extend(_folders(settings))
     findings.extend(_scheduler(world))

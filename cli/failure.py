@@ -12,6 +12,7 @@ from cli.escaping import safe
 FAILED: Final = 1
 WRONG_USAGE: Final = 2
 MAX_MESSAGE: Final = 4_000
+MAX_LINES: Final = 20  # faults that are told one by one
 
 
 class CommandError(Exception):
@@ -24,16 +25,27 @@ class CommandError(Exception):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failure:
-    """How a command ended that did not do what was asked."""
+    """How a command ended that did not do what was asked. `message`: safe text, of one line unless there are several faults."""
 
     message: str
     code: int
 
 
 def describe(error: Exception) -> Failure:
-    """Return what to tell a person about `error`: one line, at most 4,000 characters, no payload of an unexpected error."""
+    """Return what to tell a person about `error`: one line, at most 4,000 characters, no payload of an unexpected error.
+
+    Several faults of a configuration are a line each, behind a line that counts them.
+    """
     message, code = _judge(error)
-    return Failure(message=safe(" ".join(message.split()), MAX_MESSAGE), code=code)
+    if _is(error, "cli.configuration", "ConfigurationError") and len(faults := error.faults) > 1:  # type: ignore[attr-defined]
+        lines = [f"  {_line(fault)}" for fault in faults[:MAX_LINES]]
+        more = [f"  and {len(faults) - MAX_LINES} more"] if len(faults) > MAX_LINES else []
+        return Failure(message="\n".join([f"{len(faults)} faults in the configuration:", *lines, *more]), code=code)
+    return Failure(message=_line(message), code=code)
+
+
+def _line(text: str) -> str:
+    return safe(" ".join(text.split()), MAX_MESSAGE)
 
 
 def _judge(error: Exception) -> tuple[str, int]:

@@ -9,7 +9,7 @@ from schemas.states import Cause, Mode, Question, State
 def begin(intent: Intent, now: Micros) -> tuple[Operation, Step]:
     """Return the operation as it is first committed and its first history row.
 
-    Clocks for create and result start when the work may start: not while an approval is awaited (ARCHITECTURE, Clocks).
+    Clocks for create and result start when the work may start: not while an approval is awaited (ARCHITECTURE, Time).
     """
     state = _first_state(intent)
     create_deadline = now + intent.create_seconds * SECOND

@@ -1,4 +1,4 @@
-"""Which question takes which answers (ARCHITECTURE, question table)."""
+"""Which question takes which answers (docs/states.md, Questions)."""
 
 from typing import Final
 

@@ -17,7 +17,7 @@ def pause(base: float, doublings: int, cap: float, chance: float) -> Micros:
 
 
 def deadline(op: Operation) -> Micros | None:
-    """Return the clock that runs in this state; the cancel clock replaces the result clock (ARCHITECTURE, Clocks)."""
+    """Return the clock that runs in this state; the cancel clock replaces the result clock (ARCHITECTURE, Time)."""
     match op.state:
         case State.AWAITING_APPROVAL:
             return op.approval_deadline

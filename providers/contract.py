@@ -9,7 +9,7 @@ import tomllib
 from collections.abc import Mapping
 from typing import Any, Final
 
-from providers.contract_checks import check_origin, check_sections
+from providers.contract_checks import check_complete, check_origin, check_sections
 from providers.contract_faults import ContractError, Fault, Faults, outline
 from providers.contract_reading import read_section
 from providers.contract_signature import read_schemes
@@ -72,6 +72,7 @@ def load(data: bytes, *, name: str | None = None) -> Contract:
     samples = _samples(document, faults)
     unconfirmed = _unconfirmed(document, faults)
     faults.judge()
+    check_complete(document, faults)
     check_origin(texts["origin"], ("origin",), faults)
     check_sections(sections, faults)
     if isinstance(event := sections.get("event"), EventMap):

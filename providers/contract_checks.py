@@ -18,6 +18,14 @@ _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-
 _ANSWERS = re.compile(r"[1-5](?:xx|[0-9]{2})")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _MIN_SUCCESS, _MAX_SUCCESS = 200, 299
+# Keys that no default can know: a guessed address or place would pass every check and fail at the first operation.
+_NEEDED: Final = (
+    ("create", "path", "name the address, as in /v1/reports"),
+    ("create", "job_id", "name the place of the job's id in the answer, as in body:id"),
+    ("status", "path", "name the address of one job, as in /v1/reports/{remote_job_id}"),
+    ("status", "state", "name the place of the provider's word, as in body:status"),
+    ("cancel", "path", "name the address, as in /v1/reports/{remote_job_id}/cancel"),
+)
 
 Sections = Mapping[str, Any]
 
@@ -38,6 +46,24 @@ def check_sections(sections: Sections, faults: Faults) -> None:
         if check := checks.get(type(section)):
             check(section, faults)
     _support(sections, faults)
+
+
+def check_complete(document: Mapping[str, Any], faults: Faults) -> None:
+    """Add a fault for every section and key without which the contract cannot work. A contract without [signature] is only polled."""
+    for section, key, cure in _NEEDED:
+        table = document.get(section)
+        if isinstance(table, Mapping) and key not in table:
+            faults.add((section, key), f"is missing; {cure}")
+    event, polled = document.get("event"), "status" in document
+    if not document.get("signature"):
+        if not polled:
+            faults.add(("signature",), "is missing; say how deliveries are signed, or write [status] for a provider that is only read")
+        elif event is not None:
+            faults.add(("event",), "needs a [signature] section: unsigned deliveries are refused (primitive refetch takes them as hints)")
+    elif event is None:
+        faults.add(("event",), "is missing; say where a delivery names its event and its job")
+    elif polled and isinstance(event, Mapping) and not (event.get("job_id") or event.get("client_reference")):
+        faults.add(("event", "job_id"), "is missing; without it or client_reference no delivery finds its operation")
 
 
 def check_origin(origin: str, path: Path, faults: Faults) -> None:

@@ -17,12 +17,13 @@ from schemas.operation import Micros
 
 MAX_CAUSES: Final = 8
 _NAME = re.compile(rb"[a-z0-9_\-]{1,60}")
+_UNITS: Final[Mapping[str, str]] = {"s": "seconds", "ms": "milliseconds"}
 _SIGNS: Final = (b"signature", b"sign", b"hmac", b"hash", b"token", b"authorization")
 
 TEXTS: Final[Mapping[str, str]] = {
     "too_old": "the signature is right and only the time is not: {detail}; a late repetition, or a clock",
     "in_future": "the signature is right and only the time is not: {detail}; check this host's clock",
-    "time_unit": "the timestamp is in another unit than the contract says (seconds, milliseconds, text); correct the contract",
+    "time_unit": "the timestamp is in another unit than the contract says{detail}; correct the contract",
     "newline_added": "the body got a line break at its end after it was signed; take the exact bytes",
     "newline_stripped": "the body has lost the line break at its end; take the exact bytes",
     "line_ends": "the body's line ends were changed (LF, CRLF); take the exact bytes",
@@ -161,7 +162,15 @@ def _time_units(request: InboundRequest, account: Account, now: Micros) -> Itera
         if code == "time_unit":
             verdict = prepare(schemes, account.secrets, account.params).verify(request, now, account.keys)
             if isinstance(verdict, Verified):
-                yield _cause(code, certain=True, by=verdict)
+                yield _cause(code, certain=True, by=verdict, detail=_units(schemes, account.schemes))
+
+
+def _units(read: Sequence[SignatureScheme], said: Sequence[SignatureScheme]) -> str:
+    """Return which unit it is and which the contract says, or the empty text."""
+    found, wanted = ({item.timestamp.unit for item in schemes if item.timestamp is not None} for schemes in (read, said))
+    if len(found) != 1 or len(wanted) != 1:
+        return ""
+    return f": it is {_UNITS.get(found.pop(), 'text')}, and the contract says {_UNITS.get(wanted.pop(), 'text')}"
 
 
 # --- headers

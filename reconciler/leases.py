@@ -1,4 +1,4 @@
-"""Leases that this process holds: renewed by fence while their errands last (ARCHITECTURE, due operation 4; MISSION C1)."""
+"""Leases that this process holds: renewed by fence while their errands last (ARCHITECTURE, The way of a due operation; MISSION C1)."""
 
 import asyncio
 from collections.abc import Callable

@@ -1,4 +1,4 @@
-"""The one seam to providers: performs HTTP requests and says exactly what is known of each (LIBRARIES, httpx).
+"""The one seam to providers: performs HTTP requests and says exactly what is known of each.
 
 Not sent: no byte of the request left. Answered: a complete answer, whatever it says. Maybe: everything between.
 """

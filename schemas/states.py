@@ -4,7 +4,7 @@ from enum import StrEnum
 
 
 class State(StrEnum):
-    """Where an operation stands. ARCHITECTURE, States."""
+    """Where an operation stands. docs/states.md, What each state means."""
 
     AWAITING_APPROVAL = "awaiting_approval"
     CREATE_PENDING = "create_pending"

@@ -45,29 +45,35 @@ def check(
     from cli.configuration import ConfigurationError
     from cli.contracts import read, sample_faults
     from providers.contract import ContractError, load
+    from providers.samples import notes
 
     outcomes: list[dict[str, Any]] = []
     for file in files:
         faults: list[dict[str, Any]] = []
-        name = ""
+        name, samples, noted = "", 0, []
         try:
             contract = load(read(file, Path.cwd()), name=Path(file).name.removesuffix(".toml"))
-            name = contract.name
+            name, samples, noted = contract.name, len(contract.samples), notes(contract)
             faults = [{"line": 0, "key": f"sample {sample}", "message": fault} for sample, fault in sample_faults(contract)]
         except ConfigurationError as error:
-            faults = [{"line": 0, "key": "", "message": fault} for fault in error.faults]
+            named = (f"contract {Path.cwd() / file}: ", f"contract {file[:100]}: ")  # the file is told in front of every fault already
+            bare = [fault.removeprefix(named[0]).removeprefix(named[1]) for fault in error.faults]
+            faults = [{"line": 0, "key": "", "message": fault} for fault in bare]
         except ContractError as error:
             faults = [{"line": fault.line, "key": fault.key, "message": fault.message} for fault in error.faults]
-        outcomes.append({"file": file, "name": name, "faults": faults})
+        outcomes.append({"file": file, "name": name, "samples": samples, "faults": faults, "notes": noted})
     if json:
         show.emit(outcomes)
     else:
         for outcome in outcomes:
             for fault in outcome["faults"]:
                 place = f"{outcome['file']}:{fault['line']}" if fault["line"] else outcome["file"]
-                typer.echo(show.cell(f"{place}: {fault['key']}: {fault['message']}" if fault["key"] else fault["message"], 500))
+                typer.echo(show.cell(": ".join(filter(None, (place, fault["key"], fault["message"]))), 500))
             if not outcome["faults"]:
-                typer.echo(show.cell(f"{outcome['file']}: ok ({outcome['name']})"))
+                count = outcome["samples"]
+                typer.echo(show.cell(f"{outcome['file']}: ok ({outcome['name']}, {count} sample{'' if count == 1 else 's'})"))
+            for note in outcome["notes"]:
+                typer.echo(show.cell(f"{outcome['file']}: note: {note}", 500))
     if any(outcome["faults"] for outcome in outcomes):
         raise typer.Exit(FAILED)
 

@@ -1,12 +1,12 @@
 """`gateway keys`: API keys. A key is shown once, when it is made; the record keeps only its hash."""
 
-import difflib
 from typing import Annotated
 
 import typer
 
 from cli import opening, show
 from cli.failure import WRONG_USAGE, CommandError
+from cli.nearest import nearest
 
 app = typer.Typer(help="API keys: make, list, revoke.", rich_markup_mode=None)
 
@@ -93,10 +93,9 @@ def _scopes(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     words = [word.strip() for text in given for word in text.split(",") if word.strip()]
     for word in words:
         if word not in known and word != "all":
-            nearest = difflib.get_close_matches(word, known, n=1, cutoff=0.0)[0]
-            raise CommandError(
-                f"there is no scope {word[:100]}; the nearest is {nearest} (all of them: {', '.join(known)})", code=WRONG_USAGE
-            )
+            near = nearest(word, known)
+            told = f"the nearest is {near} (all of them: {', '.join(known)})" if near else f"there are {', '.join(known)}"
+            raise CommandError(f"there is no scope {word[:100]}; {told}", code=WRONG_USAGE)
     if not words:
         raise CommandError(f"--scope takes one of: {', '.join(known)}, all", code=WRONG_USAGE)
     return known if "all" in words else tuple(dict.fromkeys(words))

@@ -1,37 +1,48 @@
 """`gateway verify`: whether a delivery is genuine, and what probably went wrong where it is not."""
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
-from cli import show
+from cli import opening, show
 from cli.failure import FAILED, WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from providers.verification import KeyStore
     from schemas.contract import Contract
-    from schemas.delivery import InboundRequest
+    from schemas.delivery import InboundRequest, Secret
 
 MAX_BYTES: Final = 67_108_864  # a vector file with its keys and certificates is far smaller
 
 
 def verify(
-    contract: Annotated[str | None, typer.Argument(metavar="[CONTRACT]", help="A shipped contract's name, or a path.")] = None,
-    secret: Annotated[list[str] | None, typer.Option(metavar="REF", help="env:NAME or file:PATH; repeat it for several.")] = None,
+    contract: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[NAME]", help="A configured provider's name, with its contract and secrets; a shipped contract's; or a path."
+        ),
+    ] = None,
+    secret: Annotated[
+        list[str] | None, typer.Option(metavar="REF", help="env:NAME or file:PATH; repeat it for several. Else the provider's own.")
+    ] = None,
     request: Annotated[
         str | None, typer.Option(metavar="FILE", help="The request: raw HTTP text, or a JSON case as in vector files. - is stdin.")
     ] = None,
     now: Annotated[int | None, typer.Option(metavar="UNIX", help="The time of arrival; else now.")] = None,
     url: Annotated[str | None, typer.Option(help="The endpoint's public address, for schemes that sign it.")] = None,
+    config: opening.Config = None,
     vectors: Annotated[
         list[str] | None, typer.Option(metavar="FILE", help="Run a vector file; repeat it, or give further files behind it.")
     ] = None,
     more: Annotated[list[str] | None, typer.Argument(metavar="[FILE…]", help="Further vector files.")] = None,
     json: show.Json = False,
 ) -> None:
-    """Judge one delivery (CONTRACT --secret REF --request FILE), or run vector files (--vectors FILE…). Exit 1 when it is not genuine."""
+    """Judge one delivery (NAME [--secret REF] --request FILE), or run vector files (--vectors FILE…). Exit 1 when it is not genuine."""
     if vectors:
         from cli.commands.verify_vectors import run_files
 
@@ -39,24 +50,63 @@ def verify(
         run_files([*vectors, *([contract] if contract else []), *(more or [])], json=json)
         return
     if contract is None or request is None or more:
-        raise CommandError("give CONTRACT --secret REF --request FILE, or --vectors FILE…; see gateway verify --help", code=WRONG_USAGE)
-    _one(contract, secret or [], request, now, url, json=json)
+        raise CommandError("give NAME [--secret REF] --request FILE, or --vectors FILE…; see gateway verify --help", code=WRONG_USAGE)
+    _one(_whose(contract, secret or [], config), request, now, url, json=json)
 
 
-def _one(name: str, references: list[str], file: str, now: int | None, url: str | None, *, json: bool) -> None:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Whose:
+    """By what a delivery is judged. `url`: the endpoint's public address, empty where none is configured."""
+
+    contract: "Contract"
+    secrets: "tuple[Secret, ...]"
+    params: "Mapping[str, str]"
+    url: str = ""
+
+
+def _whose(name: str, references: list[str], config: str | None) -> Whose:
+    """Return what belongs to a configured provider of this name, else the contract. Given references stand instead of its secrets."""
+    from cli.configuration import ConfigurationError
     from cli.contracts import contract as contract_of
-    from cli.world import RealWorld
+    from cli.contracts import is_path
+    from cli.house import constants
+    from cli.house import secrets as secrets_of
     from ledger.vault import resolve
+    from schemas.delivery import Secret
+
+    given = tuple(Secret(id=reference, value=resolve(reference)) for reference in references)
+    try:
+        found = None if is_path(name) else opening.configuration(config)
+    except ConfigurationError:
+        if config is not None:
+            raise
+        found = None  # a file that happens to lie here and is broken does not keep anybody from judging by a contract
+    provider = found.settings.providers.get(name) if found is not None else None
+    if found is None or provider is None:
+        return Whose(contract=contract_of(name, Path.cwd()), secrets=given, params={})
+    url = f"{found.settings.public_url}/webhooks/{name}"
+    contract = contract_of(provider.contract, found.folder)
+    secrets = given
+    if not given:
+        from cli.commands.providers import stored_of
+        from cli.world import RealWorld
+
+        secrets = secrets_of(provider, stored_of(found), RealWorld().now())[0]
+    return Whose(contract=contract, secrets=secrets, params=constants(provider)[0], url=url)
+
+
+def _one(whose: Whose, file: str, now: int | None, url: str | None, *, json: bool) -> None:
+    from cli.world import RealWorld
     from providers import mapping
     from providers.diagnosis import Account, diagnose
     from providers.verification import verify as judge
-    from schemas.delivery import Secret, Verified
+    from schemas.delivery import Verified
     from schemas.operation import SECOND
 
-    contract = contract_of(name, Path.cwd())
-    secrets = tuple(Secret(id=reference, value=resolve(reference)) for reference in references)
+    contract, secrets = whose.contract, whose.secrets
     data = _read(file)
-    request, (keys, params) = parse(data, url), brought_along(data, contract)
+    keys, own = brought_along(data, contract)
+    request, params = parse(data, url, whose.url), {**whose.params, **own}
     at = RealWorld().now() if now is None else now * SECOND
     verdict = judge(request, contract.signatures, secrets, at, params, keys=keys)
     genuine = isinstance(verdict, Verified)
@@ -87,11 +137,14 @@ def _one(name: str, references: list[str], file: str, now: int | None, url: str 
 # --- the request's file
 
 
-def parse(data: bytes, url: str | None = None) -> "InboundRequest":
-    """Return the request in `data`: raw HTTP text, or the JSON object of a vector case. Raises CommandError."""
+def parse(data: bytes, url: str | None = None, configured: str = "") -> "InboundRequest":
+    """Return the request in `data`: raw HTTP text, or the JSON object of a vector case. Raises CommandError.
+
+    `url` stands instead of the address that the request has; `configured` is the endpoint's, for a text, which has none of its own.
+    """
     if data.lstrip()[:1] == b"{":
         return _from_case(data, url)
-    return _from_http(data, url)
+    return _from_http(data, url or configured)
 
 
 def brought_along(data: bytes, contract: "Contract") -> "tuple[KeyStore, dict[str, str]]":

@@ -54,3 +54,11 @@ ENCODINGS: Final[Mapping[str, Callable[[bytes], bytes | None]]] = {
     "base64url": base64url,
 }
 """Name in a contract -> decoder of a signature's text; None: not that encoding."""
+
+SPOKEN: Final[Mapping[str, str]] = {
+    "hex": "hex in lower case",
+    "hex_any": "hex",
+    "base64": "base64 with its padding",
+    "base64url": "base64url without padding",
+}
+"""Name in a contract -> what a signature must be, for people."""

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from providers.verification.algorithms import fits, verifies
-from providers.verification.encodings import ENCODINGS
+from providers.verification.encodings import ENCODINGS, SPOKEN
 from providers.verification.facts import Facts, RefusalError, scalar
 from providers.verification.freshness import parsed, timestamp_text, window
 from providers.verification.keys import public_key, symmetric_key
@@ -59,7 +59,7 @@ class SignatureChecker:
         signed_at = parsed(rule, text) if rule and text is not None else None
         signatures = [(index, data) for index, raw in found.signatures if (data := self.decode(raw)) is not None]
         if not signatures:
-            raise RefusalError(Reason.MALFORMED_SIGNATURE, f"the signature is not {self.scheme.encoding}")
+            raise RefusalError(Reason.MALFORMED_SIGNATURE, f"the signature is not {SPOKEN[self.scheme.encoding]}")
         header = rule.name.lower().encode() if rule and rule.place == "header" else b""
         inputs = Inputs(facts, text, found.pairs, header)
         ids, match = (self.secret_ids, self.match) if self.resolve is None else self.resolve(facts, now)

@@ -44,7 +44,9 @@ def command(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
         assert CANARY not in out + err
         if code == 2:
             assert out == ""
-            assert len(err.splitlines()) == 1
+            first, *faults = err.splitlines()
+            assert first.startswith("gateway: ")
+            assert all(fault.startswith("  ") for fault in faults)
         return Done(code=code, out=out, err=err)
 
     return run

@@ -138,6 +138,7 @@ def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
     secrets = ["{SECRET}"]
     [providers.B]
     contract = "x"
+    secrets = ["{SECRET}"]
     """
     found = faults(tmp_path, text, {"GATEWAY_WEB__HOSTS": "x", "GATEWAY_WEB__BODY_SECONDS": "soon"})
     expected = [
@@ -151,6 +152,8 @@ def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
         "gateway.toml: providers.a.secrets: must be a reference",
         "gateway.toml: providers.a.contract: is missing",
         "gateway.toml: providers.B: a provider's name",
+        "gateway.toml: providers.B.secrets: must be a reference",
+        "providers.B: contract x: no shipped contract",
         "GATEWAY_WEB__HOSTS: no such setting; the nearest is GATEWAY_WEB__HOST",
         "GATEWAY_WEB__BODY_SECONDS: must be a number",
     ]
@@ -176,9 +179,12 @@ def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
         ('database_url = "sqlite:///:memory:"', "gateway.toml: database_url: must be sqlite"),
         ('public_url = "https://u:p@x"', "gateway.toml: public_url: must be an http"),
         ('public_url = "https://[x"', "gateway.toml: public_url: must be an http"),
-        ('providers.x = {contract = "c", credential = "token"}', "gateway.toml: providers.x.credential: must be a reference"),
-        ('providers.x = {contract = "c", name = "y"}', "gateway.toml: providers.x.name: no such setting"),
-        ('providers.x = {contract = "c", result_origins = ["https://x/y"]}', "gateway.toml: providers.x.result_origins: must be origins"),
+        ('providers.x = {contract = "stripe", credential = "token"}', "gateway.toml: providers.x.credential: must be a reference"),
+        ('providers.x = {contract = "stripe", name = "y"}', "gateway.toml: providers.x.name: no such setting"),
+        (
+            'providers.x = {contract = "stripe", result_origins = ["https://x/y"]}',
+            "gateway.toml: providers.x.result_origins: must be origins",
+        ),
         ("clockwork.lease_seconds = 12", "clockwork.lease_seconds: must be longer"),
     ],
 )
@@ -188,12 +194,38 @@ def test_each_kind_of_mistake_is_refused(tmp_path: Path, text: str, start: str) 
     assert fault.startswith(start)
 
 
-@pytest.mark.parametrize("text", ["web = {", "a = 1\na = 2", "\ufeff", "x" * 2_000_000])
-def test_a_file_that_is_not_toml_is_one_fault(tmp_path: Path, text: str) -> None:
-    """Unparsable or huge files name the file, never the content."""
+@pytest.mark.parametrize(
+    ("text", "place"),
+    [
+        ("web = {", "gateway.toml:1: "),
+        ("a = 1\n[web]\nport = = 3\n", "gateway.toml:3: "),
+        ("a = 1\na = 2", "gateway.toml:2: "),
+        ("\ufeff", "gateway.toml:1: "),
+        ("a = " + "[" * 10_000, "gateway.toml: "),
+        ("x" * 2_000_000, "gateway.toml: "),
+    ],
+)
+def test_a_file_that_is_not_toml_is_one_fault(tmp_path: Path, text: str, place: str) -> None:
+    """Unparsable or huge files name the file and the line, never the content."""
     (fault,) = faults(tmp_path, text)
-    assert "gateway.toml: " in fault
+    assert place in fault
     assert len(fault) < 300
+
+
+def test_a_file_that_is_not_utf8_names_its_line(tmp_path: Path) -> None:
+    """Another encoding is told with the line where it shows."""
+    (tmp_path / "gateway.toml").write_bytes(b'log_level = "info"\npublic_url = "\xff"\n')
+    (fault,) = faults(tmp_path)
+    assert "gateway.toml:2: not UTF-8" in fault
+
+
+def test_a_word_that_is_near_nothing_gets_no_guess(tmp_path: Path) -> None:
+    """The nearest word is told only where it is near; else the known ones, or where they stand."""
+    (fault,) = faults(tmp_path, "[web]\nzzz = 1")
+    assert "the nearest" not in fault
+    assert "web.port" in fault
+    (fault,) = faults(tmp_path, "#", {"GATEWAY_QQQQQQ": "x"})
+    assert fault == "GATEWAY_QQQQQQ: no such setting; see docs/configuration.md"
 
 
 def test_a_named_file_must_exist(tmp_path: Path) -> None:
@@ -212,7 +244,7 @@ def test_variables_that_are_not_settings(tmp_path: Path) -> None:
         "GATEWAY_SERVICE_PORT_HTTP": "1",
     }
     assert read(tmp_path, "", links).settings.web.port == 8080
-    text = '[providers.a]\ncontract = "c"\nsecrets = ["env:GATEWAY_A_SECRET"]'
+    text = '[providers.a]\ncontract = "stripe"\nsecrets = ["env:GATEWAY_A_SECRET"]'
     environment = {"GATEWAY_A_SECRET": SECRET, "GATEWAY_PROVIDERS__A__CREDENTIAL": "env:GATEWAY_A_TOKEN", "GATEWAY_A_TOKEN": SECRET}
     assert read(tmp_path, text, environment).settings.providers["a"].credential == "env:GATEWAY_A_TOKEN"
     (fault,) = faults(tmp_path, text.replace("A_SECRET", "OTHER"), {"GATEWAY_A_SECRET": SECRET})

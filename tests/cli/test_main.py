@@ -69,7 +69,7 @@ def test_help_loads_nothing_heavy() -> None:
     [
         (CommandError("no such key; see gateway keys list"), 1, "no such key; see gateway keys list"),
         (CommandError("wrong", code=2), 2, "wrong"),
-        (ConfigurationError(["a: b", "c: d"]), 2, "a: b; c: d"),
+        (ConfigurationError(["a: b"]), 2, "a: b"),
         (TyperException("no"), 1, "no; see gateway --help"),
         (FileNotFoundError(2, "No such file or directory", "x.json"), 1, "x.json: No such file or directory"),
         (ValueError("canary"), 1, "internal error: ValueError"),
@@ -83,6 +83,14 @@ def test_every_error_is_one_line_with_its_code(error: Exception, code: int, word
     assert words in found.message
     assert len(found.message.splitlines()) == 1
     assert "canary" not in found.message
+
+
+def test_several_faults_are_a_line_each() -> None:
+    """A configuration's faults are counted and told one by one, each in its own line whatever it holds, and never endlessly."""
+    found = describe(ConfigurationError(["a: b", "c:\nd"]))
+    assert (found.message, found.code) == ("2 faults in the configuration:\n  a: b\n  c: d", 2)
+    many = describe(ConfigurationError([f"x{number}: no" for number in range(50)])).message.splitlines()
+    assert (len(many), many[-1]) == (22, "  and 30 more")
 
 
 def test_debug_may_stand_anywhere_before_the_double_dash() -> None:

@@ -240,6 +240,21 @@ def test_an_address_that_providers_cannot_reach_is_warned_of(command: Command, t
     assert findings(command)["public_url"][0][0] == "ok"
 
 
+def test_doctor_warns_of_secrets_that_others_can_read(command: Command, tmp_path: Path) -> None:
+    """A `file:` secret or credential with any bit for others is told with its cure; one that is its owner's alone is not."""
+    register(tmp_path)
+    config = tmp_path / "gateway.toml"
+    config.write_text(config.read_text().replace('secrets = ["env:REPORTS_SECRET"]', 'secrets = ["file:reports.secret"]'))
+    secret = tmp_path / "reports.secret"
+    secret.write_text(SECRET)
+    for mode, wrong in ((0o640, True), (0o604, True), (0o600, False)):
+        secret.chmod(mode)
+        told = [row for row in command("doctor", "--json").json() if "may be used by others" in row["found"]]
+        assert [(row["level"], row["about"], row["cure"]) for row in told] == [
+            ("warning", "provider reports", f"chmod 600 {secret}")
+        ] * wrong
+
+
 # --- providers and contracts
 
 
@@ -273,6 +288,7 @@ def test_contracts_are_listed_and_shown(command: Command) -> None:
     done = command("contracts", "show", "strip")
     assert done.code == 2
     assert "the nearest shipped one is stripe" in done.err
+    assert "no shipped contract has this name; see gateway contracts list" in command("contracts", "show", "qqqqqqqq").err
 
 
 def test_every_shipped_contract_passes_its_check(command: Command) -> None:
@@ -289,11 +305,56 @@ def test_faults_of_a_contract_come_with_their_lines(command: Command, tmp_path: 
     done = command("contracts", "check", "./bad.toml", "./reports.toml", "./wrong.toml", "./none.toml")
     assert done.code == 1
     lines = done.out.splitlines()
-    assert "./reports.toml: ok (reports)" in lines
+    assert "./reports.toml: ok (reports, 1 sample)" in lines
     assert sum(line.startswith("./bad.toml:") for line in lines) >= 2
     assert any(line.startswith("./wrong.toml: sample tampered: expected valid") for line in lines)
-    assert any("No such file" in line for line in lines)
+    assert "./none.toml: No such file or directory" in lines
     assert len(command("contracts", "check", "./bad.toml", "--json").json()[0]["faults"]) >= 2
+
+
+def test_what_is_no_toml_is_told_with_file_and_line(command: Command, tmp_path: Path) -> None:
+    """A syntax fault and a wrong encoding begin with FILE:LINE, as every other fault of a contract does."""
+    (tmp_path / "broken.toml").write_text('name = "broken"\n[signature]\n= 3\n')
+    (tmp_path / "latin.toml").write_bytes(b'name = "latin"\ntitle = "\xff"\n')
+    done = command("contracts", "check", "./broken.toml", "./latin.toml")
+    assert done.code == 1
+    syntax, encoding = done.out.splitlines()
+    assert syntax.startswith("./broken.toml:3: is not TOML: ")
+    assert encoding.startswith("./latin.toml:2: is not UTF-8")
+
+
+def test_what_a_contract_leaves_out_is_noted(command: Command, tmp_path: Path) -> None:
+    """An empty file is no contract; one that is only polled is one, with notes about what it cannot do and how much was proven."""
+    (tmp_path / "empty.toml").write_text("")
+    assert command("contracts", "check", "./empty.toml").code == 1
+    polled = '[status]\npath = "/jobs/{remote_job_id}"\nstate = "body:state"\nreadings = { done = "succeeded" }\n'
+    (tmp_path / "polled.toml").write_text(polled)
+    done = command("contracts", "check", "./polled.toml")
+    assert done.code == 0
+    told = done.out.splitlines()
+    assert told[0] == "./polled.toml: ok (polled, 0 samples)"
+    assert [line.split(": ")[2][:10] for line in told[1:]] == ["no [signat", "no [create", "no [[sampl"]
+    assert "receive-only" in command("contracts", "check", "stripe").out
+
+
+def test_sample_answers_are_judged_too(command: Command, tmp_path: Path) -> None:
+    """An answer that means something else than its sample says is a fault, and so is a sample that is neither answer nor delivery."""
+    sample = '\n[[samples]]\nname = "ended"\nkind = "status"\nstatus = 200\nbody = \'{"id":"rep_1","status":"succeeded"}\'\njob = "rep_1"\n'
+    good = (tmp_path / "reports.toml").read_text()
+    for more, fault in (
+        ('reading = "succeeded"', ""),
+        ('reading = "failed"', "expected reading 'failed', but found 'succeeded'"),
+        ('evidence = "read_failed"', "expected the evidence read_failed, but it is read"),
+        ('readng = "failed"', "did you mean reading?"),
+        ('reading = "ended"', "use one of queued"),
+        ('expect = "valid"', "no key of a sample answer"),
+    ):
+        (tmp_path / "mine.toml").write_text(good + sample + more)
+        done = command("contracts", "check", "./mine.toml")
+        assert done.code == (1 if fault else 0), done.out
+        assert fault in done.out
+    (tmp_path / "mine.toml").write_text(good + '\n[[samples]]\nname = "neither"\nurl = "http://localhost/"\n')
+    assert "needs expect" in command("contracts", "check", "./mine.toml").out
 
 
 def test_a_contract_with_faults_stops_the_configuration(command: Command, tmp_path: Path) -> None:

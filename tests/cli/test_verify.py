@@ -87,6 +87,8 @@ def test_a_case_of_a_vector_file_is_a_request_too(command: Command, tmp_path: Pa
         (http(json.dumps(json.loads(BODY)).encode(), signed()), "parsed and written again"),
         (http(BODY, signed(secret="whsec_nobodys")), "another secret"),
         (http(BODY, signed(at=NOW - 4_000)), "only the time is not"),
+        (http(BODY, signed(at=NOW * 1_000)), "it is milliseconds, and the contract says seconds"),
+        (http(BODY, signed().replace("v1=", "V1=").upper().replace("T=", "t=").replace("V1=", "v1=")), "is in upper case"),
         (http(BODY.replace(b",", b",\n"), signed(BODY.replace(b",", b",\r\n"))), "line ends were changed"),
     ],
 )
@@ -95,6 +97,29 @@ def test_a_refusal_names_the_likely_cause_and_is_exit_1(command: Command, tmp_pa
     found = verify(command, tmp_path, request_)
     assert (found["code"], found["verdict"]) == (1, "refused")
     assert words in str(found["likely_cause"])
+
+
+def test_upper_case_hex_is_told_to_be_lower_case(command: Command, tmp_path: Path) -> None:
+    """Hex in upper case is hex: the detail says which case is wanted."""
+    digest = signed().rpartition("=")[2]
+    found = verify(command, tmp_path, http(BODY, f"t={NOW},v1={digest.upper()}"))
+    assert found["detail"] == "the signature is not hex in lower case"
+
+
+def test_a_configured_provider_s_name_brings_what_is_its_own(command: Command, tmp_path: Path) -> None:
+    """`verify NAME` takes the contract, the secrets and the address of the configured provider; given secrets stand instead."""
+    body = b'{"type":"report.succeeded","data":{"id":"rep_1","status":"succeeded"}}'
+    key = base64.b64decode(SECRET.removeprefix("whsec_"))
+    signature = base64.b64encode(hmac.digest(key, b"evt_1.%d." % NOW + body, "sha256")).decode()
+    head = f"POST /webhooks/reports HTTP/1.1\r\nwebhook-id: evt_1\r\nwebhook-timestamp: {NOW}\r\nwebhook-signature: v1,{signature}\r\n\r\n"
+    (tmp_path / "request").write_bytes(head.encode() + body)
+    done = command("verify", "reports", "--request", "request", "--now", str(NOW), "--json")
+    assert (done.code, done.json()["secret"]) == (0, "env:REPORTS_SECRET")
+    assert command("verify", "reports", "--request", "request", "--now", str(NOW), "--secret", "env:OTHER_SECRET").code == 1
+    (tmp_path / "gateway.toml").write_text("x = 1")
+    broken = command("verify", "reports", "--request", "request", "--now", str(NOW), "--json").json()
+    assert broken["verdict"] == "refused"  # the shipped contract of that name, without a secret
+    assert command("verify", "reports", "--request", "request", "--config", "gateway.toml").code == 2
 
 
 def test_no_secret_and_missing_secret(command: Command, tmp_path: Path) -> None:
@@ -110,7 +135,7 @@ def test_published_keys_come_with_the_request(command: Command, tmp_path: Path) 
     key = Ed25519PrivateKey.generate()
     contract = (
         'name = "acme"\n[signature]\nprimitive = "asym"\nalg = "ed25519"\nmessage = "{param:account}.{body}"\n'
-        'sig = { in = "header", name = "X-S" }\nkeysource = { kind = "jwks", url = "https://acme.example/keys" }\n'
+        'sig = { in = "header", name = "X-S" }\nkeysource = { kind = "jwks", url = "https://acme.example/keys" }\n[event]\n'
     )
     (tmp_path / "acme.toml").write_text(contract)
     point = base64.urlsafe_b64encode(key.public_key().public_bytes_raw()).rstrip(b"=").decode()

@@ -145,7 +145,7 @@ def test_giving_a_lease_back_closes_the_attempt_as_not_sent(record: Record) -> N
 
 
 def test_claims_are_fair_between_owners(record: Record) -> None:
-    """A flood of one owner does not starve another (ARCHITECTURE, claim)."""
+    """A flood of one owner does not starve another (ARCHITECTURE, The way of a due operation)."""
     record.register(*(intent(number, owner="flood") for number in range(50)), intent(99, owner="small"))
     owners = {item.operation.owner for item in record.claim(limit=10)}
     assert owners == {"flood", "small"}
@@ -317,7 +317,7 @@ def test_any_order_of_deliveries_ends_the_same(record: Record, order: tuple[int,
 
 
 def test_a_flood_of_events_is_counted_not_written_row_by_row(record: Record) -> None:
-    """ARCHITECTURE, way of a callback 4: coalesced."""
+    """ARCHITECTURE, The way of a callback: coalesced."""
     record.accept(1, "job-1")
     record.ingest(*(delivery(number, "job-1") for number in range(200)))
     with record.engines.read.begin() as connection:
@@ -439,7 +439,7 @@ def test_the_database_refuses_a_final_state_without_an_admissible_cause(record: 
 
 
 def test_a_cancel_before_any_send_is_withdrawn_at_once_and_never_against_an_open_attempt(record: Record) -> None:
-    """ARCHITECTURE, Cancel precisely: compare-and-set against an open attempt."""
+    """ARCHITECTURE, Cancelling: compare-and-set against an open attempt."""
     record.register(intent(1), intent(2))
     open_item = record.claim(limit=1)[0]
     other = next(item for item in (intent(1).id, intent(2).id) if item != open_item.operation.id)

@@ -38,7 +38,7 @@ def agrees(done: "subprocess.CompletedProcess[str]") -> None:
 
 
 def test_everything_ends_as_it_must(demo: Demo) -> None:
-    """H1, issue 2 point 12: at least ten operations; timelines, a table, exit 0; the temporary record leaves nothing behind."""
+    """H1, H6: at least ten operations; timelines, a table, exit 0; the temporary record leaves nothing behind."""
     done = demo.run("--exit")
     agrees(done)
     assert len(NAMES) >= 10

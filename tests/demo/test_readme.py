@@ -82,7 +82,7 @@ class Terminal:
 
 
 def test_the_walk_from_the_demo_to_ones_own(folder: Path, walk: list[str]) -> None:
-    """Issue 2 point 12: serve, a key, a curl create, a signed callback, the result, exactly as the page has it."""
+    """H1: serve, a key, a curl create, a signed callback, the result, exactly as the page has it."""
     prepare, terminals, *rest = walk
     shell(folder, prepare)
     with ExitStack() as stack:
@@ -97,6 +97,7 @@ def test_the_walk_from_the_demo_to_ones_own(folder: Path, walk: list[str]) -> No
     assert len((folder / "report.csv").read_text().splitlines()) == 101
     rows = json.loads((folder / "history.json").read_text())["history"]
     delivered = next(number for number, row in enumerate(rows) if row["cause"] == "delivery")
+    assert not [name for name in ("agent.key", "reports.secret", "gateway.toml", "var") if (folder / name).stat().st_mode & 0o077]
     assert rows[delivered]["to_state"] != "succeeded"
     assert rows[-1]["to_state"] == "succeeded"
     assert rows[-1]["cause"] == "reading"
@@ -111,6 +112,16 @@ def test_a_callback_signed_with_another_secret_is_refused(folder: Path, walk: li
         other = "cp reports.secret kept && printf 'whsec_bm90IHRoZSBzZWNyZXQgb2YgdGhpcyBlbmRwb2ludA==' > reports.secret\n"
         shell(folder, create + other + callback)
     assert json.loads((folder / "delivery.json").read_text())["code"] == "delivery_refused"
+
+
+def test_what_the_walk_leaves_is_never_committed() -> None:
+    """Every file that the walk writes is ignored by git."""
+    written = re.findall(r"(?:>|-o) ([a-z]+\.(?:key|secret|toml|json|csv))\b", WALK)
+    assert {"agent.key", "reports.secret", "gateway.toml", "operation.json"} <= set(written)
+    if not (ROOT / ".git").exists():
+        pytest.skip("this is no clone: nothing can be committed")
+    done = subprocess.run(["git", "check-ignore", "--no-index", *written], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert set(done.stdout.split()) == set(written)
 
 
 def proofs() -> Iterator[tuple[str, str]]:

@@ -40,11 +40,13 @@ timestamp = { in = "sig", unit = "s", tolerance = 300, future = 300 }
 WORK = """
 [create]
 path = "/jobs"
+job_id = "body:id"
 token = { in = "header", name = "Idempotency-Key", window_seconds = 3600 }
 [recovery]
 strategies = ["resend"]
 [status]
 path = "/jobs/{remote_job_id}"
+state = "body:status"
 readings = { queued = "queued", running = "running", done = "succeeded", failed = "failed", cancelled = "cancelled" }
 [cancel]
 path = "/jobs/{remote_job_id}/cancel"
@@ -71,7 +73,10 @@ CONTRACTS = {
     "small": HEAD + SIGNED + EVENT + "[limits]\ndelivery_bytes = 2000\n",
     "private": HEAD + SIGNED + EVENT + WORK,
     "secretless": HEAD + SIGNED + EVENT + WORK,
-    "adopted": HEAD + SIGNED + EVENT + '[status]\nreadings = { done = "succeeded" }\n',
+    "adopted": HEAD
+    + SIGNED
+    + EVENT
+    + '[status]\npath = "/jobs/{remote_job_id}"\nstate = "body:status"\nreadings = { done = "succeeded" }\n',
 }
 
 

@@ -1,4 +1,4 @@
-"""The route and problem tables, the OpenAPI document and the page in docs/ say the same (HABITS 12)."""
+"""The route and problem tables, the OpenAPI document and the page in docs/ say the same."""
 
 import asyncio
 import json
@@ -59,7 +59,7 @@ def test_every_code_that_is_raised_is_in_the_table() -> None:
 
 
 def test_the_documentation_prints_the_tables() -> None:
-    """HABITS 12: docs/http.md holds the route table and the problem table as the code has them."""
+    """docs/http.md holds the route table and the problem table as the code has them."""
     text = (ROOT / "docs" / "http.md").read_text()
     assert route_table() in text
     assert problem_table() in text

@@ -97,7 +97,7 @@ def test_not_found_right_after_the_create_is_patience() -> None:
 
 
 def test_absence_after_our_cancel_means_cancelled_only_where_the_contract_says_so() -> None:
-    """ARCHITECTURE, Cancel precisely: `absent_after_cancel`."""
+    """ARCHITECTURE, Cancelling: `absent_after_cancel`."""
     op = replace(operation(State.CANCELLING), cancel_sent_at=NOW - SECOND)
     contract = replace(CONTRACT, cancel=CancelRule(absent_after_cancel=True))
     assert decide(op, read(Reading.ABSENT), contract, now=NOW, chance=0.5).steps[-1].to is State.CANCELLED

@@ -78,6 +78,7 @@ each = "events[]"
 
 [create]
 path = "/v1/reports"
+job_id = "body:id"
 accepted = [202]
 
 [create.token]
@@ -96,6 +97,7 @@ match = "metadata.operation"
 
 [status]
 path = "/v1/reports/{remote_job_id}"
+state = "body:status"
 
 [status.readings]
 done = "succeeded"
@@ -183,7 +185,7 @@ def test_a_whole_contract_is_read() -> None:
     assert contract.limits.rate_per_second == 2.0
     assert len(contract.digest) == 64
     assert load(FULL.encode()) == contract
-    assert load(b'title = "x"', name="named-by-its-file").name == "named-by-its-file"
+    assert load((SIGNED + "[event]").encode(), name="named-by-its-file").name == "named-by-its-file"
 
 
 def test_all_faults_are_told_at_once_with_their_lines() -> None:
@@ -196,8 +198,10 @@ def test_all_faults_are_told_at_once_with_their_lines() -> None:
         (5, "signature.alg"),
         (6, "signature.message"),
         (9, "signature.sig.parsr"),
+        (10, "event.job_id"),
         (12, "event.id"),
         (13, "event.each"),
+        (14, "status.state"),
         (15, "status.ok"),
         (19, "status.path"),
         (21, "status.readings.done"),
@@ -209,6 +213,8 @@ def test_all_faults_are_told_at_once_with_their_lines() -> None:
 
 
 BASE = 'name = "acme"\n'
+READ = "readings = { done = 'succeeded' }\n"
+NEEDED = "[create]\npath = '/jobs'\njob_id = 'body:id'\n[status]\npath = '/jobs/{remote_job_id}'\nstate = 'body:s'\n"
 CREATE = "[create]\n[status]\nreadings = { done = 'succeeded' }\n"
 TOKEN = "[signature]\nprimitive = 'jwt'\ntoken = { in = 'bearer' }\n"
 ASYMMETRIC = "[signature]\nprimitive = 'asym'\nmessage = '{body}'\nsig = { in = 'header', name = 'X' }\n"
@@ -328,9 +334,33 @@ def test_what_the_contract_does_not_support_is_refused_when_loaded(text: str, ke
     assert words in faults[key]
 
 
+@pytest.mark.parametrize(
+    ("text", "keys"),
+    [
+        ("", {"signature"}),
+        ("[event]\nid = 'body:id'", {"signature"}),
+        ("signature = []", {"signature"}),
+        (SIGNED, {"event"}),
+        (SIGNED + "[event]\nid = 'body:id'\n" + NEEDED + READ, {"event.job_id"}),
+        (NEEDED + READ + "[event]\nid = 'body:id'", {"event"}),
+        ("[create]\n[cancel]\n[status]\n" + READ, {"create.path", "create.job_id", "cancel.path", "status.path", "status.state"}),
+    ],
+)
+def test_what_cannot_work_is_no_contract(text: str, keys: set[str]) -> None:
+    """An address or a place is never guessed, and deliveries need a signature and a map: what is missing is named."""
+    faults = faults_of(BASE + text)
+    assert set(faults) == keys, faults
+    assert all("is missing" in told or "needs a [signature]" in told for told in faults.values())
+
+
+def test_a_contract_without_signature_is_only_polled() -> None:
+    """A provider that sends nothing is a contract too: its jobs are read."""
+    assert load((BASE + NEEDED + READ).encode()).signatures == ()
+
+
 def test_a_contract_without_status_is_receive_only() -> None:
     """Deliveries need neither create nor status."""
-    contract = load((BASE + SIGNED).encode())
+    contract = load((BASE + SIGNED + "[event]").encode())
     assert contract.status is None
     assert contract.create is None
 
@@ -346,7 +376,7 @@ def test_an_open_future_is_closed_unless_the_contract_says_none() -> None:
         ('tolerance = "none"', None),
     ):
         extra = f", {rule}" if rule else ""
-        timestamp = load((BASE + stamped + f'timestamp = {{ in = "header", name = "T"{extra} }}\n').encode()).signatures[0].timestamp
+        timestamp = load((BASE + stamped + f'timestamp = {{ in = "header", name = "T"{extra} }}\n[event]').encode()).signatures[0].timestamp
         assert timestamp is not None
         assert timestamp.future_seconds == future
 

@@ -29,6 +29,7 @@ SCHEMES = {
     "httpsig-body": '[signature]\nprimitive = "httpsig"\ncovers = { components = ["@method", "Content-Digest"] }\n',
     "sns": '[signature]\nprimitive = "asym"\nsig = { in = "sns" }\nkeysource = { kind = "cert_url", host_re = "sns[.]aws[.]test" }\n',
 }
+FREE = "[event]\nbody_signed = false\n"
 BOUND = {"body", "id-and-body", "digest", "url-digest", "jwt-body", "jwt-detached", "httpsig-body"}
 
 
@@ -46,7 +47,7 @@ def refused(scheme: str, event: str) -> str:
 @pytest.mark.parametrize("name", SCHEMES)
 def test_which_schemes_bind_the_body(name: str) -> None:
     """A digest inside the signature binds it, a checksum, an address or a token does not; one loose form of several loses it."""
-    (scheme,) = load(('name = "acme"\n' + SCHEMES[name]).encode()).signatures
+    (scheme,) = load(('name = "acme"\n' + SCHEMES[name] + FREE).encode()).signatures
     assert covers_body(scheme) == (name in BOUND)
 
 
@@ -90,7 +91,7 @@ def test_every_scheme_of_a_contract_must_bind_it() -> None:
 
 def test_coverage_names_places_exactly() -> None:
     """Header names are compared without case, and nothing is bound by half a name."""
-    (scheme,) = load(('name = "acme"\n' + SCHEMES["id-and-body"]).encode()).signatures
+    (scheme,) = load(('name = "acme"\n' + SCHEMES["id-and-body"] + FREE).encode()).signatures
     assert covers_place(scheme, "header:x-ID")
     assert not covers_place(scheme, "header:X-I")
     assert covers_place(scheme, "body:anything[0]")
@@ -137,5 +138,6 @@ def test_reply_rules_that_contradict_are_refused(rules: str, key: str) -> None:
 
 def test_reply_rules_are_read() -> None:
     """The success set, what ends the repeats, and the deadline."""
-    retry = load(b'name = "acme"\n[retry]\nsuccess = ["200"]\nstops_on = ["4xx", "410"]\ndeadline_seconds = 10').retry
+    rules = '[retry]\nsuccess = ["200"]\nstops_on = ["4xx", "410"]\ndeadline_seconds = 10'
+    retry = load(('name = "acme"\n' + SCHEMES["token"] + FREE + rules).encode()).retry
     assert (retry.success, retry.stops_on, retry.deadline_seconds) == (("200",), ("4xx", "410"), 10.0)

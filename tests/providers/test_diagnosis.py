@@ -67,7 +67,7 @@ BROKEN: list[tuple[str, bytes, bytes]] = [
     ("white_space", BODY, b" " + BODY + b" "),
     ("byte_order_mark", BODY, b"\xef\xbb\xbf" + BODY),
     ("byte_order_mark", b"\xef\xbb\xbf" + BODY, BODY),
-    ("compressed", BODY, gzip.compress(BODY)),
+    ("compressed", BODY, gzip.compress(BODY, mtime=0)),
     ("charset", BODY.decode().encode("latin-1"), BODY),
     ("charset", BODY, BODY.decode().encode("latin-1")),
     ("body_not_signed", b"", BODY),

@@ -30,8 +30,17 @@ def shipped(name: str) -> Contract:
     return load((FOLDER / f"{name}.toml").read_bytes())
 
 
+ACME = """name = "acme"
+[signature]
+primitive = "hmac"
+message = "{body}"
+sig = { in = "header", name = "X" }
+[event]
+"""
+
+
 def made(handshake: str) -> Contract:
-    return load(b'name = "acme"\n[[handshake]]\n' + handshake.encode())
+    return load((ACME + "[[handshake]]\n" + handshake).encode())
 
 
 def request(method: str = "POST", query: str = "", headers: dict[str, str] | None = None, body: Any = None) -> InboundRequest:
@@ -338,5 +347,5 @@ def test_a_handshake_that_cannot_work_is_refused_when_it_is_loaded(text: str, ke
 
 def test_a_single_table_is_a_handshake_too() -> None:
     """`[handshake]` and `[[handshake]]` are read alike."""
-    contract = load(b'name = "acme"\n[handshake]\nkind = "head_ok"\nwhen = "before"\n')
+    contract = load((ACME + '[handshake]\nkind = "head_ok"\nwhen = "before"\n').encode())
     assert told(asked(contract, request("HEAD"))) == (200, SAFE, b"")

@@ -98,7 +98,7 @@ def test_a_transfer_keeps_its_lease_and_ends_when_it_is_lost(tmp_path: Path) -> 
 
 
 def test_a_read_whose_lease_is_lost_still_brings_its_evidence(tmp_path: Path) -> None:
-    """A stale worker's evidence counts: only transfers end with their lease (ARCHITECTURE, due operation 6)."""
+    """A stale worker's evidence counts: only transfers end with their lease (ARCHITECTURE, The way of a due operation)."""
 
     async def late(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         await read_request(server, reader)

@@ -325,7 +325,7 @@ def test_a_plain_read_survives_a_stale_connection() -> None:
 
 @pytest.mark.parametrize("body", [CREATE, b""])
 def test_send_by_is_checked_after_connecting(body: bytes, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext) -> None:
-    """An acting call whose time runs out while it connects sends no byte: too_late (C1; ARCHITECTURE, due operation 4)."""
+    """An acting call whose time runs out while it connects sends no byte: too_late (C1; ARCHITECTURE, The way of a due operation)."""
     world = StillWorld()
 
     async def slow_name(_: str, __: int) -> list[str]:

@@ -1,0 +1,150 @@
+"""Samples of answers in a contract file: what the engine makes of each, and where that differs from what the sample says.
+
+Deliveries are samples too; `providers/vectors.py` judges those. docs/contracts.md tells the keys of both.
+"""
+
+from collections.abc import Iterator, Mapping
+from difflib import get_close_matches
+from typing import Any, Final
+
+from providers.interpret import cancel, create, has_result, status
+from providers.recovery import ListWalk, interpret_lookup
+from providers.requests import UnbuildableError
+from providers.results import collect_requests
+from schemas.contract import Contract
+from schemas.evidence import Evidence, JobKnown, Kind, Read
+from schemas.http import AnsweredOutcome
+from schemas.operation import SECOND, Operation
+from schemas.states import Mode, Reading, State
+
+KINDS: Final = ("create", "status", "cancel", "lookup", "list")
+"""The calls whose answers may be samples."""
+
+ANSWER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
+    "name": str, "why": str, "kind": str, "status": int, "headers": dict, "body": str, "operation": str, "evidence": str,
+    "reading": str, "job": str, "code": str, "progress": (int, float), "files": list,
+}  # fmt: skip
+"""Keys of a sample answer and their types."""
+
+_NOW: Final = 1_790_000_000 * SECOND  # any moment: answers are judged alike at all of them
+_NO_ORIGIN: Final = "https://provider.invalid"
+
+
+def answer_faults(contract: Contract) -> Iterator[tuple[str, str]]:
+    """Yield (sample, fault) for every sample answer that cannot be read or means something else than it says."""
+    for sample in contract.samples:
+        if "kind" in sample:
+            fault = _unreadable(sample, contract)
+            faults = [fault] if fault else _differences(sample, contract)
+            yield from ((str(sample["name"]), text) for text in faults)
+
+
+def _unreadable(sample: Mapping[str, Any], contract: Contract) -> str:
+    for key, value in sample.items():
+        if key not in ANSWER_KEYS:
+            near = get_close_matches(key, ANSWER_KEYS, n=1, cutoff=0.6)
+            return f"{key} is no key of a sample answer; " + (f"did you mean {near[0]}?" if near else "known are " + ", ".join(ANSWER_KEYS))
+        if not isinstance(value, ANSWER_KEYS[key]) or isinstance(value, bool):
+            return f"{key} has a value of another type"
+    kind = sample["kind"]
+    if kind not in KINDS:
+        return f"kind {str(kind)[:60]!r} is not allowed; use one of {', '.join(KINDS)} (a delivery has none)"
+    if "status" not in sample:
+        return "status is missing: the HTTP status of the answer"
+    for key, words in (("reading", [item.value for item in Reading]), ("evidence", [item.value for item in Kind])):
+        if sample.get(key, words[0]) not in words:
+            return f"{key} {sample[key][:60]!r} is not allowed; use one of {', '.join(words)}"
+    section = {"create": contract.create, "status": contract.status, "cancel": contract.cancel}.get(
+        kind, kind in contract.recovery.strategies
+    )
+    return "" if section else f"the contract has no {kind}: write its section, or leave the sample out"
+
+
+def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
+    operation = _asked(sample, contract)
+    headers = tuple((str(name).lower(), str(value)) for name, value in sample.get("headers", {}).items())
+    outcome = AnsweredOutcome(status=sample["status"], headers=headers, body=sample.get("body", "").encode())
+    try:
+        evidence = _evidence(sample["kind"], outcome, operation, contract)
+    except UnbuildableError as error:
+        return [f"its request cannot be built: {error}"]
+    wanted = sample.get("evidence", Kind.READ.value)
+    if evidence is None or evidence.kind.value != wanted:
+        return [f"expected the evidence {wanted}, but it is {evidence.kind.value if evidence is not None else 'a page with more to come'}"]
+    found: dict[str, Any] = {"code": getattr(evidence, "code", None), "job": getattr(evidence, "remote_job_id", None)}
+    facts = evidence.facts if isinstance(evidence, Read) else evidence.status if isinstance(evidence, JobKnown) else None
+    if facts is not None:
+        found |= {"reading": facts.reading.value if facts.reading else None, "code": facts.error_code, "progress": facts.progress}
+    if "files" in sample:
+        found["files"] = _files(outcome, operation, contract)
+    compared = ["reading", "code", "progress", "files", *(["job"] if isinstance(evidence, JobKnown) else [])]
+    return [
+        f"expected {key} {sample[key]!r}, but found {found.get(key)!r}"
+        for key in compared
+        if key in sample and sample[key] != found.get(key)
+    ]
+
+
+def _evidence(kind: str, outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> Evidence | None:
+    match kind:
+        case "create":
+            return create(outcome, operation, contract, _NOW)
+        case "status":
+            return status(outcome, operation, contract, _NOW)
+        case "cancel":
+            return cancel(outcome, operation, contract, _NOW)
+        case "lookup":
+            return interpret_lookup(outcome, operation, contract, _NOW)
+        case _:
+            end = ListWalk.start(operation, contract, credential=None, now=_NOW).step(outcome, _NOW)
+            return None if isinstance(end, ListWalk) else end
+
+
+def _files(outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> list[str]:
+    if operation.ending is None or not has_result(contract, operation.ending, outcome):
+        return []
+    files = collect_requests(operation, contract, outcome, credential=None)
+    return [file.request.url for file in files] if isinstance(files, tuple) else [f"({files.kind.value})"]
+
+
+def _asked(sample: Mapping[str, Any], contract: Contract) -> Operation:
+    return Operation(
+        id=sample.get("operation", "op_1"),
+        owner="sample",
+        subject="sample",
+        provider=contract.name,
+        contract_digest=contract.digest,
+        origin=contract.origin or _NO_ORIGIN,
+        action=contract.create.action if contract.create else "create",
+        mode=Mode.SEND,
+        idempotency_token="tok_sample",  # noqa: S106 - no secret: what stands at {token} while a sample is judged
+        trace_id="0" * 32,
+        request_fingerprint="sha256:0",
+        created_at=_NOW - 3_600 * SECOND,
+        create_seconds=contract.deadlines.create_seconds,
+        result_seconds=contract.deadlines.result_seconds,
+        cancel_seconds=contract.deadlines.cancel_seconds,
+        collect_seconds=contract.deadlines.collect_seconds,
+        request=b"{}",
+        state=State.OBSERVING,
+        remote_job_id=sample.get("job"),
+        ending=Reading(sample["reading"]) if "reading" in sample else None,
+    )
+
+
+def notes(contract: Contract) -> list[str]:
+    """Return what the contract leaves out and what follows from it: no faults, but worth a line before it is relied on."""
+    found: list[str] = []
+    if not contract.signatures:
+        found.append("no [signature]: deliveries are refused, jobs are known by reads alone")
+    elif contract.status is None:
+        found.append("receive-only, it has no [status]: deliveries are verified and recorded, operations are refused")
+    if contract.status is not None and contract.create is None:
+        found.append("no [create]: jobs can only be adopted")
+    if contract.create is not None and not contract.recovery.strategies:
+        found.append("no [recovery]: after a lost answer to a create a person is asked")
+    if contract.create is not None and contract.cancel is None:
+        found.append("no [cancel]: jobs cannot be stopped")
+    if not contract.samples:
+        found.append("no [[samples]]: nothing has been proven")
+    return found
