@@ -10,8 +10,6 @@ from typing import Final
 
 import stripe
 from gidgethub.sansio import validate_event
-from paddle_billing.Notifications import Secret as PaddleSecret
-from paddle_billing.Notifications import Verifier as PaddleVerifier
 from slack_sdk.signature import SignatureVerifier as SlackVerifier
 from standardwebhooks import Webhook as StandardWebhook
 from svix.webhooks import Webhook as SvixWebhook
@@ -77,14 +75,6 @@ def sent(headers: Headers, body: bytes, url: str = "https://hooks.example.com/we
     return InboundRequest(method="POST", path=path.encode(), query=query.encode(), headers=lines, body=body, public_url=address)
 
 
-@dataclass(frozen=True, slots=True)
-class _Request:
-    """What the Paddle package wants to be handed."""
-
-    headers: Headers
-    body: bytes
-
-
 def _standard(headers: Headers, body: bytes, secret: str) -> bool:
     StandardWebhook(secret).verify(body, dict(headers), json_parse=False)
     return True
@@ -101,11 +91,6 @@ def _stripe(headers: Headers, body: bytes, secret: str) -> bool:
 
 def _slack(headers: Headers, body: bytes, secret: str) -> bool:
     return SlackVerifier(secret).is_valid_request(body, dict(headers))
-
-
-def _paddle(headers: Headers, body: bytes, secret: str) -> bool:
-    # Its own 5 seconds of the machine's clock are too few for a test on a busy machine.
-    return bool(PaddleVerifier(300).verify(_Request(headers, body), [PaddleSecret(secret)]))
 
 
 def _github(headers: Headers, body: bytes, secret: str) -> bool:
@@ -171,16 +156,6 @@ PEERS: Final = {
         headers=lambda at, digest: {"X-Slack-Request-Timestamp": at, "X-Slack-Signature": f"v0={digest}"},
         accepts=_slack,
         tag="v0=",
-    ),
-    "paddle": Peer(
-        contract="paddle",
-        secret=TEXT_SECRET,
-        key=_TEXT_KEY,
-        signed=lambda at, body: f"{at}:".encode() + body,
-        headers=lambda at, digest: {"Paddle-Signature": f"ts={at};h1={digest}"},
-        accepts=_paddle,
-        tag="h1=",
-        stamp="ts={at};",
     ),
     "gidgethub": Peer(
         contract="github",
