@@ -19,6 +19,7 @@ from cli.configuration import Configuration, ConfigurationError
 from cli.exposure import exposed
 from cli.house import House
 from cli.material import Stored
+from gateway.conflicts import USUAL
 from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
@@ -236,11 +237,16 @@ def _operations(house: House) -> Iterator[Finding]:
 
 
 def _inbox(house: House) -> Iterator[Finding]:
-    """Tell refusals of the last hour, and clocks that are about to make more of them."""
-    for name, reasons in house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).items():
+    """Tell refusals and conflicts of the last hour, and clocks that are about to make more refusals."""
+    since = house.world.now() - kept.HOUR
+    for name, reasons in house.ledger.read_now(inbox.refusals_since, since).items():
         counted = ", ".join(f"{reason} {count}" for reason, count in sorted(reasons.items()))
         cure = f"gateway deliveries list --status refused --provider {name}, then gateway deliveries diagnose ID"
         yield Finding(level="warning", about=f"provider {name}", found=f"refused in the last hour: {counted}", cure=cure)
+    for name, count in house.ledger.read_now(inbox.conflicts_since, since).items():
+        found = f"in the last hour {count} known event ids came with other bytes"
+        cure = "does the provider reuse ids? else event.id of the contract names something that is not one event's"
+        yield Finding(level="warning" if count > USUAL else "note", about=f"provider {name}", found=found, cure=cure)
     for name, contract in house.contracts.items():
         wrong = kept.clock_warning(contract, kept.clock_offset(house, name))
         if wrong:

@@ -9,6 +9,7 @@ import structlog
 from starlette.types import Receive, Scope, Send
 
 from gateway.bounds import CallerGoneError, read_body, refuse_encoding, send_problem
+from gateway.conflicts import Conflicts
 from gateway.gate import Endpoint, Gate
 from gateway.handshaking import revoked, shake
 from gateway.problems import ProblemError
@@ -30,11 +31,12 @@ _log = structlog.get_logger("gateway")
 class Receiver:
     """The plain ASGI endpoint of `POST /webhooks/{provider}`. Any bytes in give an answer, never an exception (B1)."""
 
-    __slots__ = ("_gate", "_keys", "shelf")
+    __slots__ = ("_conflicts", "_gate", "_keys", "shelf")
 
     def __init__(self, gate: Gate) -> None:
         self._gate = gate
         self._keys = PublishedKeys(gate)
+        self._conflicts = Conflicts(gate)
         self.shelf = Shelf(gate)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
@@ -152,6 +154,9 @@ class Receiver:
             raise ProblemError("unavailable", "the delivery could not be stored; send it again", headers=_RETRY) from error
         if any(item.status == "revoked" for item in stored):
             raise revoked()
+        for delivery, item in zip(deliveries, stored, strict=True):
+            if item.status == "conflict":
+                self._conflicts.noted(delivery.provider)
         return list(stored)
 
     def _answer(self, endpoint: Endpoint, deliveries: Sequence[Delivery], stored: Sequence[Ingested]) -> _Answer:

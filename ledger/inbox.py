@@ -6,7 +6,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from ledger.queries import MAX_PAGE, Place
-from ledger.tables import deliveries, operations
+from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.tables_receiving import refusals
 from ledger.transaction import View
 from schemas.operation import Micros
@@ -87,6 +87,17 @@ def refusals_since(view: View, since: Micros) -> dict[str, dict[str, int]]:
     for provider, count in view.connection.execute(stale.order_by(d.provider).limit(MAX_PAGE)):
         found.setdefault(provider, {})["stale"] = count
     return found
+
+
+def conflicts_since(view: View, since: Micros) -> dict[str, int]:
+    """Return provider -> how many contents have come since then under an event id that was known with another one.
+
+    A walk over all conflicts, for an operator's commands: they are few, or the alarm has rung.
+    """
+    c, d = delivery_conflicts.c, deliveries.c
+    counted = sa.select(d.provider, sa.func.count()).join(delivery_conflicts, c.delivery == d.id).where(c.received_at >= since)
+    rows = view.connection.execute(counted.group_by(d.provider).order_by(d.provider).limit(MAX_PAGE))
+    return {row[0]: row[1] for row in rows}
 
 
 def _bounded(limit: int) -> int:

@@ -61,6 +61,7 @@ def show_(
         contract = house.contracts[name]
         stored = Stored(tuple(house.ledger.read_now(stored_secrets)))
         refused = house.ledger.read_now(inbox.refusals_since, house.world.now() - kept.HOUR).get(name, {})
+        conflicts = house.ledger.read_now(inbox.conflicts_since, house.world.now() - kept.HOUR).get(name, 0)
         offset = kept.clock_offset(house, name)
         shown = {
             "name": name,
@@ -78,6 +79,7 @@ def show_(
             "last_delivery": show.when(came["last_at"]),
             "deliveries": came["by_status"],
             "refused_last_hour": refused,
+            "conflicts_last_hour": conflicts,
             "clock_offset_seconds": offset,
             "clock_warning": kept.clock_warning(contract, offset),
         }

@@ -171,6 +171,26 @@ def test_what_was_too_large_to_keep_says_so(command: Command, tmp_path: Path) ->
         assert "too large to be kept (99999 bytes)" in done.err
 
 
+def test_conflicts_are_told(command: Command, tmp_path: Path) -> None:
+    """B3: known event ids with other bytes in the last hour, distinct contents once; a few are a note, more a warning."""
+
+    def told() -> list[tuple[str, str]]:
+        rows = command("doctor", "--json").json()
+        return [(row["level"], row["found"]) for row in rows if row["about"] == "provider reports" and "other bytes" in row["found"]]
+
+    deliver(tmp_path, b"{}")
+    assert told() == []
+    old = WORLD.now() - 3_700 * SECOND
+    deliver(tmp_path, b'{"old":1}', received_at=old)
+    for number in (0, 1, 1):
+        deliver(tmp_path, b'{"n":%d}' % number)
+    assert command("providers", "show", "reports", "--json").json()["conflicts_last_hour"] == 2
+    assert told() == [("note", "in the last hour 2 known event ids came with other bytes")]
+    for number in range(2, 6):
+        deliver(tmp_path, b'{"n":%d}' % number)
+    assert told() == [("warning", "in the last hour 6 known event ids came with other bytes")]
+
+
 def test_clock_and_refusals_are_told(command: Command, tmp_path: Path) -> None:
     """B12: the offset is measured from genuine deliveries; half the tolerance is a warning; refusals of the last hour count."""
     for number, late in enumerate((10, 200, 210)):

@@ -68,3 +68,15 @@ def test_an_owner_reaches_only_what_is_theirs(engines: Engines, vault: Vault) ->
     record.ingest(delivery(1, "job-1"), delivery(2, "job-9"))
     assert [again(record, number, job="job-1", owner="globex")[0].outcome for number in (1, 2, 3)] == ["not_found"] * 3
     assert [again(record, number, job="job-1", owner="acme")[0].outcome for number in (1, 2)] == ["accepted", "not_found"]
+
+
+def test_conflicts_are_counted_by_provider_from_then_on(engines: Engines, vault: Vault) -> None:
+    """B3: each content once, however often it came; repeats of the first are none."""
+    record = Record(engines=engines, vault=vault)
+    record.ingest(delivery(1), delivery(2, provider="other"))
+    record.ingest(*(delivery(number, key="id:1", content=content) for number, content in ((3, "a"), (4, "b"), (5, "b"))))
+    record.ingest(delivery(6, key="id:1", content=f"{1:064d}"), delivery(7, key="id:2", content="a", provider="other"))
+    with record.engines.look() as connection:
+        view = View(connection, record.vault)
+        assert inbox.conflicts_since(view, record.now) == {"other": 1, "reports": 2}
+        assert inbox.conflicts_since(view, record.now + 1) == {}
