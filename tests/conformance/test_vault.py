@@ -165,7 +165,7 @@ def test_secrets_come_from_environment_and_files(tmp_path: Path, monkeypatch: py
         ("file:/dev/zero", "larger than"),
         ("file:/dev/null", "put the secret there"),
         ("file:a\x00b", "NUL"),
-        ("vault:stripe", "later version"),
+        ("vault:stripe", "encrypted store"),
         ("env:", "env:NAME or file:PATH"),
         ("", "env:NAME or file:PATH"),
     ],
