@@ -98,6 +98,8 @@ def _claim(tx: Transaction, command: ClaimWork) -> ClaimedWork:
         fold.take(op)
         try:
             claimed = _lease(fold, op, command, clock, opened)
+        except sa.exc.SQLAlchemyError:
+            raise  # the transaction is in doubt, and no row is to blame for it
         except Exception as error:  # noqa: BLE001 - one row that cannot be judged must not hold back all others (B113)
             fold.drop(op.id)
             _sink(tx, op.id, error, command.now)
