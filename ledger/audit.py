@@ -15,6 +15,7 @@ from schemas.states import ACTIVE, FINAL, PARKED, State
 
 STUCK_SECONDS = 300
 _PAGE = 200
+_LOOKS = 10  # at an operation that is being written while it is verified
 
 
 def self_audit(view: View, now: Micros) -> dict[str, int]:
@@ -56,9 +57,22 @@ def verify(view: View) -> Iterator[Fault | int]:
             yield from _strangers(view)
             return
         for row in rows:
-            yield from verify_operation(view, from_row(row, view.vault))
+            yield from _settled_faults(view, from_row(row, view.vault))
         after, done = rows[-1].id, done + len(rows)
         yield done
+
+
+def _settled_faults(view: View, operation: Operation) -> Iterator[Fault]:
+    """Verify one operation; one that was written meanwhile (PostgreSQL reads each statement's own moment) is looked at again."""
+    for _ in range(_LOOKS):
+        faults = list(verify_operation(view, operation))
+        if not faults:
+            return
+        row = view.connection.execute(sa.select(operations).where(operations.c.id == operation.id)).one_or_none()
+        if row is None or row.revision == operation.revision:
+            break
+        operation = from_row(row, view.vault)
+    yield from faults
 
 
 def verify_operation(view: View, operation: Operation) -> Iterator[Fault]:
