@@ -57,12 +57,12 @@ def verify(view: View) -> Iterator[Fault | int]:
             yield from _strangers(view)
             return
         for row in rows:
-            yield from _settled_faults(view, from_row(row, view.vault))
+            yield from settled_faults(view, from_row(row, view.vault))
         after, done = rows[-1].id, done + len(rows)
         yield done
 
 
-def _settled_faults(view: View, operation: Operation) -> Iterator[Fault]:
+def settled_faults(view: View, operation: Operation) -> Iterator[Fault]:
     """Verify one operation; one that was written meanwhile (PostgreSQL reads each statement's own moment) is looked at again."""
     for _ in range(_LOOKS):
         faults = list(verify_operation(view, operation))

@@ -7,12 +7,15 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import tables
+from ledger.audit import settled_faults, verify_operation
 from ledger.beats import beat
 from ledger.engine import Engines
 from ledger.leases import defer, renew
 from ledger.petition import petition
+from ledger.rows import from_row
 from ledger.settle import settle
 from ledger.sweep import sweep
+from ledger.transaction import View
 from ledger.vault import Vault
 from schemas.commands import Beat, Defer, Petition, Renew, Sweep
 from schemas.contract import RecoveryRule
@@ -496,6 +499,18 @@ def test_tampering_is_found(record: Record, change: sa.UpdateBase, fault: str) -
             connection.execute(sa.text("DROP TRIGGER history_keeps_delete"))
         connection.execute(change)
     assert any(found.fault.startswith(fault) for found in record.faults())
+
+
+def test_an_operation_written_while_it_is_verified_is_not_blamed(record: Record) -> None:
+    """D5: on PostgreSQL record and history are read at two moments; what changed between them is looked at again."""
+    record.accept(1, "job-1")
+    with record.engines.read.begin() as connection:
+        before = from_row(connection.execute(sa.select(tables.operations)).one(), record.vault)
+    record.ingest(delivery(1, "job-1"))
+    with record.engines.read.begin() as connection:
+        view = View(connection, record.vault)
+        assert list(verify_operation(view, before))  # the older record beside the newer history
+        assert list(settled_faults(view, before)) == []
 
 
 def test_an_ambiguous_create_without_recovery_asks_a_person(record: Record) -> None:
