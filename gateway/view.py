@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
@@ -10,6 +11,7 @@ from schemas.operation import SECOND, Micros, Operation
 from schemas.states import FINAL, Mode
 
 _MAX_RETRY_AFTER: Final = 60
+_FILE: Final = ("role", "media_type", "bytes", "sha256")
 
 
 def time_text(at: Micros | None) -> str | None:
@@ -129,16 +131,21 @@ def _cancel(op: Operation) -> dict[str, Any] | None:
 def _result(op: Operation) -> dict[str, Any] | None:
     if op.result_artifact is None and op.result_complete is None:
         return None
+    facts: Mapping[str, Any] = op.result_facts or {}
+    url = f"/v1/operations/{op.id}/result"
     return {
         "media_type": op.result_media_type,
         "bytes": op.result_bytes,
         "sha256": op.result_sha256,
         "complete": op.result_complete,
         "accepted_by": op.accepted_by,
-        "records": None,
-        "items": None,
-        "expires_at": None,
-        "url": None if op.result_artifact is None else f"/v1/operations/{op.id}/result",
+        "records": facts.get("records"),
+        "items": None if facts.get("items") is None else {**facts["items"], "failed_refs": list(op.failed_refs)},
+        "files": [
+            {**{name: file[name] for name in _FILE}, "url": f"{url}?file={quote(file['role'], safe='')}"} for file in facts.get("files", ())
+        ],
+        "expires_at": time_text(op.result_expires_at),
+        "url": None if op.result_artifact is None else url,
     }
 
 

@@ -151,6 +151,11 @@ operations = sa.Table(
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
     sa.Column("verdict_cause", text),
+    # since 0004
+    sa.Column("result_facts", blob),  # folded: compact JSON object: records, items, files
+    sa.Column("result_expires_at", big),  # folded
+    sa.Column("consumed_by", text),
+    sa.Column("failed_refs", blob),  # sealed canonical JSON array of text: they are the caller's own names
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),
@@ -165,6 +170,7 @@ operations = sa.Table(
     _index("ix_operations_due", "provider", "owner", "due_at", where="due_at IS NOT NULL"),
     sa.Index("ix_operations_owner_created", "owner", "created_at", "id"),
     _index("ix_operations_owner_reference", "owner", "reference", where="reference IS NOT NULL"),
+    _index("ix_operations_result_expires", "result_expires_at", where="result_expires_at IS NOT NULL"),
     _index("ix_operations_question", "owner", "question_id", where="question_id IS NOT NULL"),
     _index("ix_operations_remote_job", "provider", "remote_job_id", where="remote_job_id IS NOT NULL"),
 )  # fmt: skip

@@ -209,7 +209,7 @@ def _wait(case: Case, draft: Draft, evidence: Answered) -> Decision:
 
 def _retry(case: Case, draft: Draft, evidence: Answered) -> Decision:
     seconds = evidence.seconds or draft.op.collect_seconds
-    draft.work(collect_tries=0)
+    draft.work(collect_tries=0, consumed_by=None)  # where reading consumes the result, a person has decided to read again
     draft.go(
         State.RESULT_COLLECTING,
         Cause.DECISION,

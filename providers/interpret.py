@@ -25,7 +25,8 @@ from providers.answers import (
 )
 from providers.exchanges import record
 from providers.places import as_text
-from providers.results import check_file, download, expected, has_result
+from providers.results import expected, has_result
+from providers.transfers import check_file, download
 from schemas.contract import Contract, StatusRule
 from schemas.evidence import (
     CancelAmbiguous,

@@ -5,7 +5,7 @@ Each class names its kind, so that the table in `lifecycle/table.py` can be tota
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from schemas.operation import Micros
 from schemas.states import Answer, Errand, Question, Reading
@@ -170,12 +170,31 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Outcomes of a batch's items. Each item is counted once: in `succeeded`, `failed` or `missing`.
+
+    `duplicates` counts records about an item that another record had told of; `unreadable` counts those of the failed ones
+    whose record could not be read or names no item.
+    """
+
+    succeeded: int
+    failed: int
+    missing: int
+    duplicates: int = 0
+    unreadable: int = 0
+    failed_refs: tuple[str, ...] = ()  # names of failed items, the first few; "line 17" for a record that names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The result is stored and meets the agreement."""
 
     kind: ClassVar[Kind] = Kind.COLLECTED
     files: tuple[StoredFile, ...]
     complete: bool = True
+    records: int | None = None  # None: nobody asked for the file to be looked into
+    items: Items | None = None
+    keep_until: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -186,6 +205,9 @@ class ResultInvalid:
     code: str
     message: str = ""
     files: tuple[StoredFile, ...] = ()
+    records: int | None = None
+    items: Items | None = None
+    keep_until: Micros | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -207,6 +229,23 @@ class CollectFailed:
 
 
 Collection = Collected | ResultInvalid | ResultGone | CollectFailed
+
+
+def result_facts(outcome: Collected | ResultInvalid) -> dict[str, Any]:
+    """Return what the record and its history keep of a result, as JSON values: `records`, `items` (counts), `files`."""
+    items = outcome.items
+    return {
+        "records": outcome.records,
+        "items": None if items is None else {name: getattr(items, name) for name in COUNTS},
+        "files": [
+            {"role": file.role, "key": file.key, "media_type": file.media_type, "bytes": file.bytes, "sha256": file.sha256}
+            for file in outcome.files
+        ],
+    }
+
+
+COUNTS = ("succeeded", "failed", "missing", "duplicates", "unreadable")
+"""The counts of `Items`."""
 
 
 # --- what the provider says

@@ -15,6 +15,7 @@ class ProviderSettings:
     credential: str | None = None
     owners: tuple[str, ...] = ()  # empty: every owner
     result_origins: tuple[str, ...] = ()
+    result_keep_seconds: int = 2_592_000  # how long we give a stored result out: 30 days
     params: Mapping[str, str] = field(default_factory=dict)  # constants of the contract: values, or references env: and file:
 
 

@@ -101,7 +101,8 @@ NEEDED = {
         ("## `[event]`", shapes.EventMap), ("## `[retry]`", shapes.RetryRules), ("| `head_ok` |", shapes.Handshake),
         ("## `[auth]`", shapes.Auth), ("## `[create]`", shapes.CreateRule), ("\n`[create.token]`", shapes.TokenRule),
         ("## `[recovery]`", shapes.RecoveryRule), ("## `[status]`", shapes.StatusRule), ("## `[cancel]`", shapes.CancelRule),
-        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile), ("\n`[limits]`", shapes.Limits),
+        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile),
+        ("\n`[result.files.items]` counts", shapes.ItemsRule), ("\n`[limits]`", shapes.Limits),
         ("\n`[deadlines]`", shapes.Deadlines),
     ],
 )  # fmt: skip
