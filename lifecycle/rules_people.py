@@ -232,7 +232,7 @@ def _accept_result(case: Case, draft: Draft, evidence: Answered) -> Decision:
         "result_accepted",
         text=evidence.reason,
         accepted_by=evidence.by[:200],
-        result_complete=True,
+        result_complete=not ((draft.op.result_facts or {}).get("items") or {}).get("missing"),
         error_code=None,
     )
     return draft.done()

@@ -7,7 +7,7 @@ from typing import Any, Final
 from providers.contract_faults import Faults, Path
 from providers.places import compile_expression, compile_place, first_unknown
 from providers.verification.times import UNITS
-from schemas.contract import Auth, CancelRule, CreateRule, EventMap, RecoveryRule, ResultRule, RetryRules, StatusRule
+from schemas.contract import Auth, CancelRule, CreateRule, EventMap, RecoveryRule, ResultFile, ResultRule, RetryRules, StatusRule
 
 OURS: Final = ("token", "operation", "reference", "trace_id")
 """Template fields known before the provider has answered."""
@@ -195,8 +195,36 @@ def _cancel(cancel: CancelRule, faults: Faults) -> None:
         faults.add(("cancel", "accepted"), f"{status} is also said to be refused or not executed: decide")
 
 
+def _inside(file: ResultFile, path: Path, faults: Faults) -> None:
+    """Check what is said about the records of a file, and their items."""
+    if file.records and file.format != "json":
+        faults.add((*path, "records"), 'needs format = "json": it is the place of the array in a document')
+    elif file.records and not all(file.records.split(".")):
+        faults.add((*path, "records"), "must be names with dots between them, as in data.results")
+    if file.compression != "none" and file.format == "opaque":
+        faults.add((*path, "compression"), "needs a format: a file that is not looked into is never inflated")
+    items = file.items
+    if items is None:
+        return
+    if file.format == "opaque":
+        faults.add((*path, "items"), 'needs format = "jsonl", "csv" or "json"')
+    if not items.id:
+        faults.add((*path, "items", "id"), "is missing; say where a record names its item")
+    if bool(items.outcome) != bool(items.ok):
+        faults.add((*path, "items", "outcome"), "and ok go together: the word, and which of its values mean success")
+    if file.format != "csv":
+        names = ("id", "outcome", "error", "value")
+        _expressions({name: getattr(items, name) for name in names}, (*path, "items"), faults)
+
+
 def _result(result: ResultRule, faults: Faults) -> None:
     _places(result.values, ("result", "values"), faults)
+    _places({"total": result.total}, ("result",), faults)
+    for key in ("max_record_bytes", "max_inflated_bytes"):
+        if getattr(result, key) < 1:
+            faults.add(("result", key), "must be 1 or more")
+    if result.total and not any(file.items is not None for file in result.files):
+        faults.add(("result", "total"), "needs a file with items: nothing else can be missing")
     for origin in result.origins:
         check_origin(origin, ("result", "origins"), faults)
     known = (*WITH_JOB, *(f"result.{name}" for name in result.values))
@@ -205,6 +233,7 @@ def _result(result: ResultRule, faults: Faults) -> None:
         if bool(file.url) == bool(file.path):
             faults.add(path, "needs either url (a place in the status answer) or path (on the provider's origin), not both")
         _places({"url": file.url, "bytes": file.bytes, "sha256": file.sha256}, path, faults)
+        _inside(file, path, faults)
         if file.path:
             _request("GET", file.path, known, path, faults)
 
