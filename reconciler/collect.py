@@ -6,6 +6,7 @@ early (a cut transfer, a lost lease, a full disk, a shutdown) leaves no file.
 
 import asyncio
 import contextlib
+import errno
 import os
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -35,6 +36,7 @@ from schemas.evidence import (
     StoredFile,
 )
 from schemas.http import AnsweredOutcome
+from schemas.operation import Expect
 from schemas.states import Errand, Reading
 
 _HEAD_BYTES: Final = 512
@@ -44,6 +46,7 @@ _log = structlog.get_logger("reconciler")
 _MAX_TRIES: Final = 3  # then a file that is wrong in a way that a proxy could cause is believed to be wrong
 _ANSWER: Final = ResultFile(role="output")  # the status answer as a result
 _NO_RULE: Final = ResultRule()
+_NOTHING: Final = Expect()
 
 _MEANING: Final = {
     "looks_like_html": "the file is a web page, not the result",
@@ -196,7 +199,7 @@ def _check_room(desk: Desk, files: tuple[FileRequest, ...]) -> None:
     """Raise StoreFullError where declared sizes do not fit: before a result that can be read once is read."""
     wanted = sum(file.expected.bytes or 0 for file in files)
     if wanted and wanted > desk.store.room():
-        raise StoreFullError(28, f"no room for {wanted} bytes: free space for the artifact directory")
+        raise StoreFullError(errno.ENOSPC, f"no room for {wanted} bytes: free space for the artifact directory")
 
 
 def _note(desk: Desk, error: StoreError) -> None:
@@ -250,14 +253,16 @@ async def _judge(
         except SchemaRefusedError as error:  # taken by another version of this service
             return _invalid(("json_schema", f"the schema {error}"), tuple(stored for _, _, stored in kept))
         counts = expect.records_min is not None or expect.records_max is not None
-        for index, (file, writer, stored) in enumerate(kept):
-            main = index == 0
+        for file, writer, stored in kept:
+            main = not rule.files or file == rule.files[0]
             scan = Scan(file, rule, tally, schema=schema if main else None, count=main and counts, media_type=stored.media_type)
             if scan.needed:
                 await _look(desk, scan, writer)
     items = tally.items(total)
     succeeded = desk.operation.ending in {None, Reading.SUCCEEDED}
     problem = problem or verdict(tally, items, rule, expect, succeeded=succeeded)
+    if problem is None and succeeded and expect != _NOTHING and rule.files and all(file != rule.files[0] for file, _, _ in kept):
+        problem = ("main_file_missing", f"there is no {rule.files[0].role} file to hold against what was agreed")
     files = tuple(stored for _, _, stored in kept)
     records = tally.records if tally.looked else None
     until = desk.keep_until()

@@ -152,11 +152,11 @@ async def fetch(desk: Desk, file: FileRequest, writer: Writer, refresh: Refresh)
             continue
         if isinstance(came, Downloaded) and tap.done:
             return await _finished(file, tap)
+        if isinstance(came, MaybeOutcome) and came.error == "too_large":
+            return Fetched(file=file, writer=writer, head=tap.head or AnsweredOutcome(status=200), problem="too_large")
         if desk.consuming:
             return _consumed(desk, file, came)
         match came:
-            case MaybeOutcome(error="too_large"):
-                return Fetched(file=file, writer=writer, head=tap.head or AnsweredOutcome(status=200), problem="too_large")
             case AnsweredOutcome(status=code) if code == _UNSATISFIABLE and tap.at:
                 if transfers.whole_size(came) == tap.at and tap.head is not None:
                     tap.total = tap.at

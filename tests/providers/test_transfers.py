@@ -16,8 +16,12 @@ SUM = hashlib.sha256(BODY)
 MD5 = hashlib.md5(BODY, usedforsecurity=False)
 
 
-def head(status: int = 200, **headers: str) -> AnsweredOutcome:
+def of(headers: dict[str, str], status: int = 200) -> AnsweredOutcome:
     return AnsweredOutcome(status=status, headers=tuple((name.replace("_", "-"), value) for name, value in headers.items()))
+
+
+def head(status: int = 200, **headers: str) -> AnsweredOutcome:
+    return of(headers, status)
 
 
 @pytest.mark.parametrize(
@@ -39,7 +43,7 @@ def head(status: int = 200, **headers: str) -> AnsweredOutcome:
 )
 def test_only_a_strong_validator_lets_a_transfer_go_on(headers: dict[str, str], mark: str) -> None:
     """RFC 9110 sections 8.8.2.2 and 13.1.5: a strong tag, or a date that is strong (B099)."""
-    assert validator(head(**headers)) == mark
+    assert validator(of(headers)) == mark
 
 
 def test_the_request_for_the_rest() -> None:
@@ -69,7 +73,7 @@ def test_the_request_for_the_rest() -> None:
 )
 def test_a_part_goes_on_where_the_file_was_cut(headers: dict[str, str], *, fits: bool) -> None:
     """Other offset, other size, other tag, no range at all: never appended (B099)."""
-    assert (continues(head(206, **headers), 400, '"v1"', 1000) is not None) is fits
+    assert (continues(of(headers, 206), 400, '"v1"', 1000) is not None) is fits
 
 
 def test_a_416_tells_the_size() -> None:
@@ -103,7 +107,7 @@ def b64(digest: Any) -> str:
 def test_digests_in_the_head_are_held_against_the_bytes(headers: dict[str, str], problem: str | None) -> None:
     """Content-MD5, x-goog-hash, S3's checksum, Digest, Repr-Digest, Content-Digest (F2, B098)."""
     came = Came(bytes=len(BODY), sha256=SUM.hexdigest(), md5=MD5.hexdigest())
-    assert check_file(Expected(), head(**headers), size=len(BODY), sha256=SUM.hexdigest(), head=BODY, came=came) == problem
+    assert check_file(Expected(), of(headers), size=len(BODY), sha256=SUM.hexdigest(), head=BODY, came=came) == problem
 
 
 def test_an_encoded_body_is_judged_by_what_came() -> None:

@@ -362,3 +362,23 @@ def test_a_schema_and_a_count_are_held_against_the_stored_bytes(tmp_path: Path) 
         assert (evidence.keep_until or 0) > NOW
 
     run(scenario)
+
+
+def test_demands_are_about_the_main_file(tmp_path: Path) -> None:
+    """The caller's schema is not held against an error file; without the main file there is nothing that fits it (F2, B097)."""
+
+    async def scenario() -> None:
+        failed = response(200, row("b", 500))
+        only_errors = {"total": 1, "result_url": None, "error_url": "{base}"}
+        lenient = replace(BATCH, result=replace(BATCH.result, files=tuple(replace(f, items=None) for f in BATCH.result.files), total=""))  # type: ignore[type-var, union-attr]
+        async with serving(scripted(failed, status=only_errors)) as server:
+            only_errors["error_url"] = f"{server.url}/f/9"
+            for contract, code in ((BATCH, "no_item_succeeded"), (lenient, "main_file_missing")):
+                bench = Bench(tmp_path / code, server.url, contract=contract)
+                expect = Expect(json_schema={"not": {}})
+                command = await bench.settle(collecting(server.url, expect=expect), Errand.COLLECT)
+                assert isinstance(command.evidence, ResultInvalid)
+                assert command.evidence.code == code
+                await bench.transport.aclose()
+
+    run(scenario)

@@ -7,9 +7,9 @@ own fence; R one revision, one content; E everything settles; A requests are tho
 house, X any other exception. 9 (no secret leaves the vault) is not visible here.
 """
 
+import json
 from typing import Any, Final
 
-import json
 import sqlalchemy as sa
 
 from ledger.audit import self_audit, verify_operation
