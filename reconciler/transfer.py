@@ -33,7 +33,7 @@ Refresh = Callable[[], Awaitable[FileRequest | Evidence]]
 """Reads the status again and answers the file's new request, or what the reading says instead."""
 
 
-class _TooLargeError(Exception):
+class TooLargeError(Exception):
     """More bytes than agreed."""
 
 
@@ -118,7 +118,7 @@ class Tap:
         if len(self.first) < _HEAD_BYTES:
             self.first += plain[: _HEAD_BYTES - len(self.first)]
         if self.writer.bytes + len(plain) > self._max:
-            raise _TooLargeError  # of what is stored, however little came (B093)
+            raise TooLargeError  # of what is stored, however little came (B093)
         await self.writer.write(plain)
 
 
@@ -143,7 +143,7 @@ async def fetch(desk: Desk, file: FileRequest, writer: Writer, refresh: Refresh)
     for _ in range(MAX_REQUESTS):
         try:
             came = await _ask(desk, file, tap)
-        except _TooLargeError:
+        except TooLargeError:
             return Fetched(file=file, writer=writer, head=tap.head or AnsweredOutcome(status=200), problem="too_large")
         except _BadEncodingError:
             return ONE_SHOT_LOST if desk.consuming else CollectFailed(error="bad_encoding")

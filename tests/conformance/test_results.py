@@ -117,6 +117,19 @@ def test_a_lost_one_shot_result_is_a_question_and_a_late_worker_answers_it(recor
     assert not record.faults()
 
 
+def test_a_person_may_have_a_lost_one_shot_result_read_again(record: Record) -> None:
+    """Lost and not found: `retry` is a decision to read at the provider again, under an attempt of its own (F4)."""
+    record.contracts["reports"] = ONE_SHOT
+    collecting(record, lease=1)
+    (second,) = record.claim("w2", after=63 * SECOND)
+    record.settle(second, ResultGone(code="one_shot_lost", message="not here"), after=110 * SECOND)
+    assert answer(record, Answer.RETRY, Question.RESULT_UNAVAILABLE) == "applied"
+    (third,) = record.claim(after=201 * SECOND)
+    assert (third.errand, third.operation.consumed_by) == (Errand.COLLECT, None)
+    assert third.attempt_id is not None
+    assert not record.faults()
+
+
 def test_what_consumed_nothing_may_be_tried_again(record: Record) -> None:
     """Not sent, or refused before reading: the attempt is closed and a new one opened; a person's retry reads anew (F4)."""
     record.contracts["reports"] = ONE_SHOT

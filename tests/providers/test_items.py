@@ -2,6 +2,7 @@
 
 import gzip
 import json
+import tracemalloc
 from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
@@ -225,3 +226,25 @@ def test_a_million_failures_are_twenty_names() -> None:
     assert tally.failed == 300
     assert len(tally.refs) == MAX_REFS
     assert max(map(len, tally.refs)) <= 100
+
+
+@pytest.mark.parametrize("form", ["jsonl", "json", "csv"])
+def test_memory_stays_flat(form: Any) -> None:
+    """Eight megabytes of records are looked into with less than one held at a time (F3, F5)."""
+    file = replace(OUTPUT, format=form, items=ItemsRule(id="id", error="error"))
+    row = {"id": "", "error": None, "text": "x" * 4_000}
+    tally = Tally()
+    tracemalloc.start()
+    try:
+        scan = Scan(file, RULE, tally, schema=None, count=False, media_type="")
+        scan.feed(b"id,error,text\n" if form == "csv" else b"[" if form == "json" else b"")
+        for number in range(2_000):
+            text = json.dumps({**row, "id": f"{number}"}).encode()
+            line = f"{number},,{'x' * 4_000}\n".encode() if form == "csv" else text + (b"\n" if form == "jsonl" else b",")
+            scan.feed(line if form != "json" or number < 1_999 else text + b"]")
+        scan.end()
+        peak = tracemalloc.get_traced_memory()[1]
+    finally:
+        tracemalloc.stop()
+    assert (tally.succeeded, tally.failed, tally.faults) == (2_000, 0, [])
+    assert peak < 1_500_000

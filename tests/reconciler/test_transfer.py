@@ -11,10 +11,12 @@ from typing import Any
 
 import pytest
 
+from artifacts.store import Store
 from reconciler import receipts
-from reconciler.transfer import MAX_REFRESHES, MAX_REQUESTS
+from reconciler.transfer import MAX_REFRESHES, MAX_REQUESTS, Tap, TooLargeError
 from schemas.contract import Contract, ItemsRule, ResultFile, ResultRule
 from schemas.evidence import Collected, CollectFailed, Evidence, Items, NotSent, ResultGone, ResultInvalid
+from schemas.http import AnsweredOutcome
 from schemas.operation import SECOND, Expect
 from schemas.states import Errand, Reading
 from tests.reconciler.accounts import CONTRACT, Bench, collecting
@@ -201,6 +203,21 @@ def test_a_gzip_coding_is_undone_within_the_agreed_size(tmp_path: Path, answer: 
                 assert (evidence.code, evidence.files, bench.files()) == ("too_large", (), [])
             case _:
                 assert (evidence, bench.files()) == (CollectFailed(error=problem), [])
+
+    run(scenario)
+
+
+def test_a_swelling_body_stops_at_the_agreed_size(tmp_path: Path) -> None:
+    """A hundred thousand bytes that would become a hundred million: no more is stored than was agreed (B093)."""
+
+    async def scenario() -> None:
+        writer = await Store(tmp_path).create("art_00000001")
+        tap = Tap(writer, 1_000_000)
+        await tap.begin(AnsweredOutcome(status=200, headers=(("content-encoding", "gzip"),)))
+        with pytest.raises(TooLargeError):
+            await tap.write(gzip.compress(bytes(20_000_000), 1))
+        assert writer.bytes <= 1_000_000
+        await writer.abort()
 
     run(scenario)
 
