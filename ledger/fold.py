@@ -176,7 +176,7 @@ class Fold:
         wanted = next((effect.at for effect in decision.effects if isinstance(effect, DueAt)), None)
         leased = before.lease_until is not None and not holds_lease
         if op.state in FINAL or op.state in PARKED:
-            waits = op.state in PARKED and (op.granted_reads > 0 or op.watch_until is not None)
+            waits = op.watch_until is not None or (op.state in PARKED and op.granted_reads > 0)
             if leased and waits and op.state is before.state:
                 # The lease holder settles; a hint meanwhile makes it look again.
                 due = op.due_at

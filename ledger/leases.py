@@ -20,7 +20,7 @@ from lifecycle.errands import Sleep, acts, next_errand
 from schemas.commands import Claimed, ClaimedWork, ClaimWork, Defer, Renew
 from schemas.evidence import AttemptLost
 from schemas.operation import SECOND, Micros, Operation
-from schemas.states import FINAL, Errand
+from schemas.states import Errand
 
 _PAIRS_AT_ONCE = 64
 SINK_SECONDS = 60
@@ -123,7 +123,7 @@ def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened:
         _judge_lost(fold, op, command)
     op = fold.get(op.id) or op
     errand = next_errand(op, contract, command.now)
-    if errand is None or op.state in FINAL:
+    if errand is None:
         fold.work(op.id, due_at=None, lease_owner=None, lease_until=None)
         return None
     if isinstance(errand, Sleep):

@@ -6,7 +6,7 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger.fold import Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.transaction import Transaction
 from schemas.commands import Sweep, Swept
@@ -67,11 +67,13 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     _match_references(tx, [row for row in rows if row.id not in matches], matches)
     fold = Fold(tx, command.now)
     fold.lock(matches.values())
+    bound: dict[JobKey, str] = {}
     for row in rows:
         operation = matches.get(row.id)
         if operation is None:
             status = "orphan" if row.remote_job_id or row.client_reference else "ignored"
         else:
+            job = (row.provider, row.remote_job_id) if row.remote_job_id else None
             fold.judge(
                 operation,
                 Hinted(
@@ -79,16 +81,19 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
                     event_type=row.event_type,
                     claimed_state=row.claimed_state,
                     note="swept",
+                    names_job=named_job(tx, job, owners),
                     unsigned=tx.unsigned(row.provider),
                 ),
                 actor="sweep",
                 chance=command.chance,
                 cause_id=row.id,
             )
+            note_owner(fold, job, operation, owners, bound)
             status = "applied"
         if status != row.status or operation is not None:
             tx.connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(status=status, operation=operation))
             counts[f"receipts_{status}"] += 1
+    bind_jobs(fold, bound, chance=command.chance)
     fold.flush()
 
 

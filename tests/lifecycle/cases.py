@@ -148,6 +148,7 @@ EVIDENCE: dict[str, Evidence] = {
     "reported unknown": Reported(by="svc", outcome="unknown"),
     "reported not sent": Reported(by="svc", outcome="not_sent"),
     "hinted": Hinted(delivery_id="dlv_1", event_type="job.succeeded", claimed_state="succeeded"),
+    "job named": Hinted(delivery_id="dlv_1", event_type="job.started", names_job=JOB),
     "lapsed": Lapsed(),
     "create lost": AttemptLost(attempt_id="att_1", errand=Errand.CREATE, sent_before=NOW),
     "cancel lost": AttemptLost(attempt_id="att_1", errand=Errand.CANCEL, sent_before=NOW),
