@@ -38,7 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/operations",
         scope="operations:create",
-        summary="Record an intent; it is sent, or its job adopted, from the record. Adopting needs operations:adopt too.",
+        summary="Record an intent; it is sent, or its job adopted. Adopting needs operations:adopt, superseding operations:cancel.",
         handler=operations.create,
         statuses=(202, 200),
         codes=(
@@ -52,6 +52,8 @@ ROUTES: Final[tuple[Route, ...]] = (
             "unknown_provider",
             "receive_only",
             "job_taken",
+            "already_superseded",
+            "not_final",
         ),
         body=api.CreateBody,
         view=api.OperationView,
