@@ -8,9 +8,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gateway import deliveries, health, operations, petitions, results
+from gateway import bundle, deliveries, health, operations, petitions, results
 from gateway.call import Handler
-from schemas import api
+from schemas import api, api_bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,6 +101,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         codes=("not_found", "invalid_request", "invalid_cursor"),
         view=api.HistoryView,
         parameters=_PAGE,
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations/{id}/bundle",
+        scope="operations:read",
+        summary="The escalation bundle: everything on record about the operation, with the proof of its history.",
+        handler=bundle.bundle,
+        statuses=(200,),
+        codes=("not_found",),
+        view=api_bundle.BundleView,
     ),
     Route(
         method="POST",

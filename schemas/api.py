@@ -189,6 +189,7 @@ class LinksView(Shown):
     cancel: str
     decision: str
     result: str
+    bundle: str
 
 
 class OperationView(Shown):

@@ -7,6 +7,7 @@ import pytest
 import sqlalchemy as sa
 
 from ledger import queries
+from ledger.bundle import gather
 from ledger.engine import Engines
 from ledger.petition import petition
 from ledger.register import register
@@ -18,7 +19,7 @@ from lifecycle.rules_links import LOOK_SECONDS
 from schemas.commands import Intent, Petition, Register, Registered
 from schemas.evidence import Answered, CancelAsked, CancelTaken, JobKnown
 from schemas.operation import SECOND, Operation
-from schemas.states import Answer, Cause, Errand, Mode, Question, Reading, State
+from schemas.states import Answer, Errand, Mode, Question, Reading, State
 from tests.conformance.house import Record, intent, reading
 
 
@@ -189,7 +190,6 @@ def test_only_what_has_ended_is_resumed_and_both_histories_say_so(record: Record
     adopted = intent(5, resumes=intent(1).id, mode=Mode.ADOPT, remote_job_id="job-5", idempotency_key=None)
     assert record.register(adopted)[0].outcome == "created"
     assert codes(record, 1)[-1] == ("resumed_by_another", intent(5).id)
-    assert Cause.LINK == "link"
     sound(record)
 
 
@@ -201,9 +201,10 @@ def test_a_predecessor_that_ends_while_its_successor_registers(record: Record) -
         old, new = 100 + 2 * round_, 101 + 2 * round_
         record.accept(old, f"job-{old}")
         read = next(item for item in record.claim(after=later) if item.operation.id == intent(old).id)
-        barrier, failures = threading.Barrier(2), []
+        barrier = threading.Barrier(2)
+        failures: list[Exception] = []
 
-        def settle(item: Any = read, gate: threading.Barrier = barrier, failed: list[Any] = failures) -> None:
+        def settle(item: Any = read, gate: threading.Barrier = barrier, failed: list[Exception] = failures) -> None:
             gate.wait(20)
             try:
                 record.settle(item, reading(Reading.FAILED, has_result=False), after=later)
@@ -244,3 +245,18 @@ def test_a_refused_link_in_a_batch_leaves_its_neighbours_alone(record: Record) -
     """B128: the others of the batch are registered."""
     commands = [Register(intent=each, now=record.now) for each in (intent(1), intent(2, supersedes="op_nowhere"), intent(3))]
     assert [answer.outcome for answer in record.tx(register, *commands)] == ["created", "unknown_link", "created"]
+
+
+def test_a_bundle_is_gathered_with_a_history_that_fits_its_head(record: Record) -> None:
+    """E4, D5: attempts, observations and every history row, oldest first, on both databases."""
+    record.accept(1, "job-1")
+    (read,) = record.claim(after=60 * SECOND)
+    record.settle(read, reading(Reading.FAILED, has_result=False), after=60 * SECOND)
+    with record.engines.read.begin() as connection:
+        gathered = gather(View(connection, record.vault), intent(1).id, "acme")
+        assert gather(View(connection, record.vault), intent(1).id, "globex") is None
+    assert gathered is not None
+    assert [row["errand"] for row in gathered.attempts] == ["create"]
+    assert [row["reading"] for row in gathered.observations] == ["failed"]
+    assert gathered.history[-1]["hash"] == gathered.operation.history_hash
+    assert [row["seq"] for row in gathered.history] == list(range(1, gathered.operation.history_seq + 1))
