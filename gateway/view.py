@@ -144,7 +144,7 @@ def _result(op: Operation) -> dict[str, Any] | None:
 
 def _links(op: Operation) -> dict[str, str]:
     here = f"/v1/operations/{op.id}"
-    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result")}}
+    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result", "bundle")}}
 
 
 def history_row(row: Mapping[str, Any]) -> dict[str, Any]:

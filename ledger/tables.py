@@ -45,9 +45,9 @@ _DUE = (
 _LIVE: Final = f"state NOT IN ({_words(FINAL)})"
 
 
-def _index(name: str, *columns: str, where: str) -> sa.Index:
+def _index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
     """Return a partial index, the same on both databases."""
-    return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+    return sa.Index(name, *columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
 text = sa.Text
@@ -151,8 +151,10 @@ operations = sa.Table(
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
     sa.Column("verdict_cause", text),
+    # added by later migrations: in the order in which they stand in every database
     sa.Column("token_spent", text),
     sa.Column("remembered", blob),  # sealed canonical JSON
+    sa.Column("waits_for", text),  # folded
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),
@@ -169,6 +171,8 @@ operations = sa.Table(
     _index("ix_operations_owner_reference", "owner", "reference", where="reference IS NOT NULL"),
     _index("ix_operations_question", "owner", "question_id", where="question_id IS NOT NULL"),
     _index("ix_operations_remote_job", "provider", "remote_job_id", where="remote_job_id IS NOT NULL"),
+    _index("ix_operations_waits", "waits_for", where="waits_for IS NOT NULL"),
+    _index("uq_operations_supersedes", "supersedes", where="supersedes IS NOT NULL", unique=True),
 )  # fmt: skip
 
 history = sa.Table(
