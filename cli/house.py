@@ -272,6 +272,7 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     from reconciler.fetching import Fetcher
     from reconciler.leases import Leases
     from reconciler.pace import Pace
+    from reconciler.retention import Retention
     from reconciler.transport import Transport
 
     settings, world, contracts = house.settings, house.world, house.contracts
@@ -318,5 +319,6 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         settings=settings.clockwork,
         worker=worker,
         audit=audit,
+        retention=Retention(record=house.ledger, world=world, store=room, settings=settings.retention),
         fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
     )

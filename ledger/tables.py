@@ -336,6 +336,7 @@ artifacts = sa.Table(
     sa.Column("bytes", big, nullable=False),
     sa.Column("sha256", text, nullable=False),
     sa.Column("created_at", big, nullable=False),
+    sa.Column("removed_at", big),  # retention has taken the file away
     sa.Index("ix_artifacts_operation", "operation"),
 )
 

@@ -66,6 +66,23 @@ def test_the_self_audit_counts_too(command: Command, tmp_path: Path) -> None:
     assert "self-audit: active_overdue 1" in done.out
 
 
+# --- retention
+
+
+def test_retention_removes_what_has_expired(command: Command, tmp_path: Path) -> None:
+    """F6: what has expired goes at once, what has not stays, and a second run has nothing to do."""
+    ended, young = register(tmp_path), register(tmp_path, idempotency_key="key-1")
+    command("operations", "cancel", ended, "--as", "ann")
+    (tmp_path / "gateway.toml").open("a").write("\n[retention]\nrecord_days = 0.0000001\n")
+    done = command("retention", "run", "--json")
+    assert done.err == ""
+    found = done.json()
+    assert found["operations"] == 1
+    assert command("retention", "run").out == "nothing has expired\n"
+    assert [row["id"] for row in command("operations", "list", "--json").json()] == [young]
+    assert command("audit", "verify").out == "1 operations verified, 0 faults, self-audit 0\n"
+
+
 # --- database
 
 

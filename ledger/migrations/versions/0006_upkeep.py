@@ -82,3 +82,4 @@ def upgrade() -> None:
         op.create_index(name, "operations", columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
     op.create_index("ix_deliveries_received", "deliveries", ["received_at", "id"])
     op.create_index("ix_exchanges_finished", "exchanges", ["finished_at", "id"])
+    op.add_column("artifacts", sa.Column("removed_at", sa.BigInteger()))
