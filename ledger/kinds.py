@@ -22,7 +22,7 @@ from schemas.commands import (
     Sweep,
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
-from schemas.upkeep import Expire, Rewrap
+from schemas.upkeep import Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -48,6 +48,7 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Replay: ("ledger.replay", "replay"),
     Expire: ("ledger.retention", "expire"),
     Rewrap: ("ledger.rewrap", "rewrap"),
+    Switch: ("ledger.rewrap", "switch"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

@@ -1,7 +1,7 @@
 """Upkeep of the record: what retention removes, and what sealing anew goes through. Commands of the ledger's writer."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import StrEnum
 
 from schemas.operation import Micros
@@ -39,20 +39,24 @@ class Expired:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Rewrap:
-    """Seal the next `limit` values of a sealed column anew with the current master key, behind the row `after`."""
+class Switch:
+    """Make the newest master key the one that seals: every process follows within seconds. Answers the key's id."""
 
-    place: str  # "table.column"
-    after: tuple[str, ...] = ()
-    now: Micros = 0
-    limit: int = 500
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rewrap:
+    """Seal the next `limit` rows of a table anew with the current master key, behind the row `after` (its primary key)."""
+
+    place: str  # a table
+    limit: int
+    after: tuple[str | int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rewrapped:
-    """How far it came. `after` None: the column's end was reached. `unopened`: rows that no key at hand opens."""
+    """How far it came. `sealed`: values; `after` None: the table's end was reached. `unopened`: places that no key at hand opens."""
 
     looked_at: int
     sealed: int
-    after: tuple[str, ...] | None
-    unopened: tuple[str, ...] = field(default=())
+    after: tuple[str | int, ...] | None
+    unopened: tuple[str, ...] = ()
