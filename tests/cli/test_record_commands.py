@@ -66,6 +66,25 @@ def test_the_self_audit_counts_too(command: Command, tmp_path: Path) -> None:
     assert "self-audit: active_overdue 1" in done.out
 
 
+# --- backup
+
+
+def test_a_backup_is_made_and_brought_back(command: Command, tmp_path: Path) -> None:
+    """H5: the copy has the operation; it goes only into an empty database, and a damaged one goes nowhere."""
+    made = register(tmp_path)
+    assert command("database", "backup", "copy", "--json").json()["missing"] == []
+    assert command("database", "backup", "copy").code == 1
+    fresh = f"sqlite:///{tmp_path}/fresh.db"
+    assert command("database", "restore", "copy", "--database-url", fresh).out.startswith("restored schema ")
+    assert [row["id"] for row in command("operations", "list", "--json", "--database-url", fresh).json()] == [made]
+    assert command("database", "check", "--database-url", fresh).out.endswith(": sound\n")
+    assert command("database", "restore", "copy", "--database-url", fresh).code == 2
+    change(tmp_path, "UPDATE operations SET due_at = 1, history_seq = 7 WHERE id = ?", made)
+    found = command("database", "check", "--json")
+    assert found.code == 1
+    assert f"{made} row 1: history ends before the record's head" in found.json()["faults"]
+
+
 # --- retention
 
 
