@@ -84,7 +84,7 @@ async def create(call: Call) -> Answer:
     headers = [("Location", f"/v1/operations/{op.id}"), *view.polling_headers(op, now)]
     if replayed:
         headers.append(("Idempotency-Replayed", "true"))
-    return Answer(status=200 if replayed else 202, content=view.operation(op), headers=tuple(headers))
+    return Answer(status=200 if replayed else 202, content=view.operation(op, call.gate.settings.retention), headers=tuple(headers))
 
 
 async def read(call: Call) -> Answer:
@@ -100,7 +100,7 @@ async def read(call: Call) -> Answer:
         headers.append(("Preference-Applied", f"wait={wait}"))
     if known is not None and matches(known, view.etag(op)):
         return Answer(status=304, headers=tuple(headers))
-    return Answer(content=view.operation(op), headers=tuple(headers))
+    return Answer(content=view.operation(op, call.gate.settings.retention), headers=tuple(headers))
 
 
 async def load(call: Call) -> Operation:
@@ -182,7 +182,7 @@ async def find(call: Call) -> Answer:
     )
     shown, place = await _page(call, wanted, status, limit, cursors.read(bound, cursor, (int, str)))
     following = None if place is None else cursors.write(bound, place)
-    return Answer(content={"operations": [view.operation(op) for op in shown], "next_cursor": following})
+    return Answer(content={"operations": [view.operation(op, call.gate.settings.retention) for op in shown], "next_cursor": following})
 
 
 async def _page(
