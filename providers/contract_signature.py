@@ -29,7 +29,7 @@ PARAMETERS: Final = (
 
 _SIG_KEYS: Final = ("in", "name", "path", "parser", "prefix", "sep", "sep_re", "key", "ts_key", "trim", "ver_sep", "version", "own")
 _PARSER_NEEDS: Final = {"prefix": ("prefix",), "kv": ("key",), "list": ("version",)}
-_TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future")
+_TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future", "earliest")
 _SIGNED: Final = ("hmac", "hash", "asym")
 _DEFAULT_TOLERANCE: Final = 300
 
@@ -176,7 +176,8 @@ def _timestamp(rule: Any, path: Path, faults: Faults) -> TimestampRule | None:
     # A window that a provider's own verifier leaves open towards the future is closed like the past (B006);
     # only the word "none" keeps it open.
     future = past if rule.get("future") is None else _seconds(rule["future"], (*path, "future"), faults)
-    return TimestampRule(place=str(place), name=str(name), unit=str(unit), past_seconds=past, future_seconds=future)
+    earliest = _seconds(rule.get("earliest"), (*path, "earliest"), faults)
+    return TimestampRule(place=str(place), name=str(name), unit=str(unit), past_seconds=past, future_seconds=future, earliest=earliest)
 
 
 def _seconds(value: Any, path: Path, faults: Faults) -> int | None:

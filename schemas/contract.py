@@ -32,6 +32,7 @@ class TimestampRule:
     unit: str = "s"  # "s" | "ms" | "iso8601" | "rfc1123"
     past_seconds: int | None = 300
     future_seconds: int | None = 300
+    earliest: int | None = None  # unix seconds; an earlier time is a mistaken unit, also where any age is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
