@@ -7,6 +7,7 @@ import hashlib
 import re
 import tomllib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, Final
 
 from providers.contract_checks import check_complete, check_origin, check_sections
@@ -33,6 +34,7 @@ from schemas.contract import (
 __all__ = ["ContractError", "Fault", "load"]
 
 MAX_BYTES: Final = 262_144  # a contract with many samples has tens of kilobytes
+UNSIGNED_BYTES: Final = 65_536  # of a delivery that anybody can send and that only names a job, unless the contract says otherwise
 SECTIONS: Final[Mapping[str, type]] = {
     "event": EventMap,
     "retry": RetryRules,
@@ -79,6 +81,8 @@ def load(data: bytes, *, name: str | None = None) -> Contract:
         check_coverage(event, schemes, faults)
     if faults.all():
         raise ContractError(faults.all(), texts["name"])
+    if schemes and all(scheme.primitive == "refetch" for scheme in schemes) and "delivery_bytes" not in document.get("limits", {}):
+        sections["limits"] = replace(sections.get("limits", Limits()), delivery_bytes=UNSIGNED_BYTES)
     return Contract(
         **texts,
         digest=hashlib.sha256(data).hexdigest(),
