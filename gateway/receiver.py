@@ -77,7 +77,8 @@ class Receiver:
         if endpoint.verifier is None and not any(rule.when == "before" for rule in endpoint.contract.handshakes):
             raise _no_secret()
         limits, web = endpoint.contract.limits, self._gate.settings.web
-        return await read_body(scope, receive, limit=limits.delivery_bytes, seconds=min(limits.delivery_seconds, web.body_seconds))
+        seconds = min(limits.delivery_seconds, web.body_seconds)
+        return await read_body(scope, receive, limit=limits.delivery_bytes, seconds=seconds, bodies=self._gate.bodies)
 
     async def _take(self, endpoint: Endpoint, scope: Scope, body: bytes) -> _Answer:
         """Return the answer to a complete request: a handshake before or after the signature, or a delivery."""
