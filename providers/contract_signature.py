@@ -282,7 +282,7 @@ def _check_token(rule: Any, path: Path, faults: Faults, places: Sequence[str]) -
     if not isinstance(rule, Mapping):
         faults.add(path, 'is missing; say where the token is, as in { in = "header", name = "X-Token" }')
         return
-    known = ("in", "name", "path", "scheme", "optional_scheme", "list", "field")
+    known = ("in", "name", "name_param", "path", "scheme", "optional_scheme", "list", "field")
     for name in rule:
         if name not in known:
             faults.unknown((*path, name), known)
@@ -290,6 +290,8 @@ def _check_token(rule: Any, path: Path, faults: Faults, places: Sequence[str]) -
     if not _in(place, places):
         faults.word((*path, "in"), place, places)
         return
+    if "name_param" in rule and (place != "header" or not isinstance(rule["name_param"], str) or not rule["name_param"]):
+        faults.add((*path, "name_param"), "must be the name of a constant of the account, for a token in a header")
     needs = {"header": ("name",), "query": ("name",), "json_each": ("list", "field")}.get(str(place), ())
     if place == "json" and not isinstance(rule.get("path", rule.get("name")), str):
         faults.add((*path, "path"), "is missing; give the dotted path of the token in the body")
