@@ -99,6 +99,7 @@ class Receiver:
             raise _no_secret()
         verdict = endpoint.verifier.verify(request, now, endpoint.keys)
         verdict = await self._keys.settle(endpoint, request, verdict, now)
+        verdict = handshakes.distrusted(endpoint.contract, verdict)
         if (shaken := await shake(self._gate, endpoint, request, verdict, now)) is not None:
             if isinstance(verdict, Refused):  # a probe: it wants to see a wrong signature refused
                 self._gate.count("receiver.refused", {"provider": endpoint.name, "reason": str(verdict.reason)})

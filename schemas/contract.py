@@ -95,6 +95,7 @@ class Handshake:
     challenge: str = ""  # place of what is echoed, hashed, fetched or captured
     min_length: int = 1
     max_length: int = 512
+    alphabet: Literal["text", "hex"] = "text"  # of a challenge; hex: lower-case digits alone
     also: str = ""  # characters of a challenge besides letters, digits and . _ ~ : + / = -
     verify: str = ""  # place of a word that must equal the account's constant `verify_param`
     verify_param: str = "verify_token"

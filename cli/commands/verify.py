@@ -120,7 +120,7 @@ def _given(references: list[str], found: "Configuration | None") -> "tuple[Secre
 
 def _one(whose: Whose, file: str, now: int | None, url: str | None, *, json: bool) -> None:
     from cli.world import RealWorld
-    from providers import mapping
+    from providers import handshakes, mapping
     from providers.diagnosis import Account, diagnose
     from providers.verification import verify as judge
     from schemas.delivery import Verified
@@ -131,7 +131,7 @@ def _one(whose: Whose, file: str, now: int | None, url: str | None, *, json: boo
     keys, own = brought_along(data, contract)
     request, params = parse(data, url, whose.url), {**whose.params, **own}
     at = RealWorld().now() if now is None else now * SECOND
-    verdict = judge(request, contract.signatures, secrets, at, params, keys=keys)
+    verdict = handshakes.distrusted(contract, judge(request, contract.signatures, secrets, at, params, keys=keys))
     genuine = isinstance(verdict, Verified)
     shown: dict[str, Any] = {"verdict": "genuine" if genuine else "refused", "scheme": verdict.scheme_id, "secret": verdict.secret_id}
     if isinstance(verdict, Verified):
