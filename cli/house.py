@@ -268,6 +268,7 @@ def _warn_of_credentials(settings: Settings, credential_of: Callable[[str], str 
 def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     """Return the reconciler of this process, not started yet. `stored` is what the process follows; None: as it is now."""
     from ledger.audit import self_audit
+    from providers.key_requests import key_request
     from reconciler.clockwork import Clockwork
     from reconciler.desk import Account
     from reconciler.errands import Performer
@@ -322,5 +323,13 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         worker=worker,
         audit=audit,
         retention=Retention(record=house.ledger, world=world, store=room, settings=settings.retention),
-        fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
+        fetcher=Fetcher(
+            record=house.ledger,
+            world=world,
+            transport=Transport(world, concurrency=4),
+            providers=list(accounts),
+            asks={
+                name: partial(key_request, house.contracts[name].signatures, constants(settings.providers[name])[0]) for name in accounts
+            },
+        ),
     )

@@ -10,6 +10,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.bounds import keep_few
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import MARK, lock_jobs
 from ledger.secrets import note_uses, revoked
@@ -55,6 +56,7 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     answers = [_answer(tx, fold, command, firsts, statuses) for command in commands]
     _write_statuses(tx, fresh, statuses, matches)
     fold.flush()
+    keep_few(tx, fresh, matches)
     note_uses(tx, [command.delivery for command in commands])
     return answers
 

@@ -261,6 +261,7 @@ deliveries = sa.Table(
     _index("ix_deliveries_waiting", "status", "received_at", where="status IN ('received', 'orphan')"),
     _index("ix_deliveries_job", "provider", "remote_job_id", where="status IN ('orphan', 'unclaimed')"),
     _index("ix_deliveries_reference", "provider", "client_reference", where="status IN ('orphan', 'unclaimed')"),
+    _index("ix_deliveries_unsigned", "provider", "received_at", where="secret_id = '' AND operation IS NULL"),
     _index("ix_deliveries_operation", "operation", "received_at", where="operation IS NOT NULL"),
     sa.Index("ix_deliveries_received", "received_at", "id"),
 )  # fmt: skip
