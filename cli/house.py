@@ -61,7 +61,13 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     try:
         vault = Vault(_master_key(configuration.settings))
         ledger = Ledger.open(
-            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+            url,
+            vault=vault,
+            contracts=contracts,
+            migrate=migrate,
+            chance=world.chance,
+            application_name=f"gateway-{role}",
+            pooled=configuration.settings.database_pooled,
         )
     except LedgerUnavailableError as error:
         raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
@@ -73,7 +79,7 @@ def _master_key(settings: Settings) -> bytes:
     place = Path(settings.key_file)
     if place.exists():
         return load_key(place)
-    engines = open_engines(settings.database_url)
+    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
     try:
         with engines.look() as connection:
             sealed = is_sealed(connection)
