@@ -5,10 +5,12 @@ stays as an orphan and attaches by itself when its job becomes known.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.bounds import keep_few
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import MARK, JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.secrets import note_uses, revoked
@@ -56,6 +58,7 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     _write_statuses(tx, fresh, statuses, matches)
     bind_jobs(fold, bound, chance=0.0)  # after the statuses: it attaches what is still without an operation
     fold.flush()
+    keep_few(tx, fresh, matches)
     note_uses(tx, [command.delivery for command in commands])
     return answers
 
@@ -227,6 +230,7 @@ def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:
     }
 
 
+@cache  # building a statement costs as much as running it
 def _insert_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
@@ -237,6 +241,7 @@ def _insert_statement(*, postgres: bool) -> Any:
     return sqlite_insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.id)
 
 
+@cache
 def _conflict_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert

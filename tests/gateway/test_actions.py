@@ -11,6 +11,7 @@ import pytest
 from gateway import view
 from ledger import queries
 from schemas.operation import Operation
+from schemas.settings import RetentionSettings
 from schemas.states import State
 from tests.gateway.asking import create
 from tests.gateway.house import house
@@ -68,7 +69,7 @@ def test_what_the_contract_cannot_do_is_refused_before_it_is_recorded(tmp_path: 
 def test_a_silent_provider_is_seen_in_the_operation() -> None:
     """B070: the state stays, and the run of failed reads, the last error and the age of the last answer are shown; not after an answer."""
     op = operation(State.OBSERVING, read_failures=20, last_read_error="transport: read_timeout", verified_at=1_800_000_000_000_000)
-    remote = view.operation(op)["remote"]
+    remote = view.operation(op, RetentionSettings())["remote"]
     assert (remote["failed_reads"], remote["read_error"]) == (20, "transport: read_timeout")
     assert remote["observed_at"] == "2027-01-15T08:00:00.000000Z"
-    assert view.operation(replace(op, read_failures=0))["remote"]["read_error"] is None
+    assert view.operation(replace(op, read_failures=0), RetentionSettings())["remote"]["read_error"] is None
