@@ -22,7 +22,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
-from schemas.commands import Beat, Sweep
+from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
 from schemas.world import World
@@ -30,6 +30,13 @@ from schemas.world import World
 _log = structlog.get_logger("reconciler")
 
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
+SWEEPS: Final[Mapping[str, SweepPart]] = {
+    "sweep": "receipts",
+    "sweep.unclaimed": "unclaimed",
+    "sweep.silent": "silent",
+    "sweep.beats": "beats",
+    "sweep.faults": "faults",
+}
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
@@ -98,7 +105,7 @@ class Clockwork:
             (
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
-                Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
+                *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
@@ -195,9 +202,14 @@ class Clockwork:
         self._wake.set()
         return {}
 
-    async def _sweep(self) -> Mapping[str, int]:
-        swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance()))
-        return swept.counts
+    def _sweeper(self, part: SweepPart) -> Callable[[], Awaitable[Mapping[str, int]]]:
+        """Return the duty of one part of the sweep: each has its own transaction, last success and counts, and fails alone."""
+
+        async def run() -> Mapping[str, int]:
+            swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance(), part=part))
+            return swept.counts
+
+        return run
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0
