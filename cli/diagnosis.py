@@ -23,7 +23,7 @@ from gateway.conflicts import USUAL
 from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
-from ledger.vault import load_key
+from ledger.keyfile import load_keys
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
 from schemas.world import World
@@ -66,7 +66,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
-        if contracts[name].create is not None and provider.credential is None:
+        if any(kind.create for kind in contracts[name].kinds().values()) and provider.credential is None:
             cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
             findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
     findings.extend(_record(configuration, world))
@@ -113,11 +113,13 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
         yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
         return
     try:
-        load_key(place)
+        keys = load_keys(place)
     except LedgerError as error:
         yield Finding(level="fault", about="key file", found=str(error))
     else:
-        yield Finding(level="ok", about="key file", found=f"{place} holds a key")
+        held = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        cure = "" if len(keys) == 1 else "gateway keys rotate-master, then gateway keys forget-master"
+        yield Finding(level="ok" if len(keys) == 1 else "note", about="key file", found=f"{place} holds {held}", cure=cure)
 
 
 def _sqlite_file(settings: Settings) -> Path | None:

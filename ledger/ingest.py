@@ -5,6 +5,7 @@ stays as an orphan and attaches by itself when its job becomes known.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -224,6 +225,7 @@ def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:
     }
 
 
+@cache  # building a statement costs as much as running it
 def _insert_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
@@ -234,6 +236,7 @@ def _insert_statement(*, postgres: bool) -> Any:
     return sqlite_insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.id)
 
 
+@cache
 def _conflict_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
