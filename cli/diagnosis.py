@@ -151,7 +151,7 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _scheduler(world: World) -> Iterator[Finding]:
     """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
-    from reconciler.ticks import Duty, Ticks
+    from reconciler.ticks import DEMANDED, Duty, Ticks
 
     async def nothing() -> dict[str, int]:
         return {}
@@ -169,7 +169,7 @@ def _scheduler(world: World) -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
-        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        shown = ", ".join(f"{name} {job[name]}" for name in DEMANDED)
         kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
         yield Finding(level="ok", about="scheduler", found=kept)
 

@@ -63,7 +63,13 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     try:
         vault = Vault(*_master_keys(configuration.settings), reload=partial(load_keys, configuration.settings.key_file))
         ledger = Ledger.open(
-            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+            url,
+            vault=vault,
+            contracts=contracts,
+            migrate=migrate,
+            chance=world.chance,
+            application_name=f"gateway-{role}",
+            pooled=configuration.settings.database_pooled,
         )
     except LedgerUnavailableError as error:
         raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
@@ -75,7 +81,7 @@ def _master_keys(settings: Settings) -> tuple[bytes, ...]:
     place = Path(settings.key_file)
     if place.exists():
         return load_keys(place)
-    engines = open_engines(settings.database_url)
+    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
     try:
         with engines.look() as connection:
             sealed = is_sealed(connection)

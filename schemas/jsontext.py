@@ -31,8 +31,6 @@ def parse(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     _check_depth(data, max_depth)
     try:
         text = data.decode("utf-8")
-        if text.startswith("\ufeff"):
-            raise UnreadableJsonError("not JSON")
         value = _DECODER.decode(text)
     except UnreadableJsonError:
         raise

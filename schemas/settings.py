@@ -65,6 +65,7 @@ class Settings:
     """The whole configuration."""
 
     database_url: str = "sqlite:///var/gateway.db"
+    database_pooled: bool = False  # a pooler that keeps no session stands before PostgreSQL (pgbouncer, transaction mode)
     public_url: str = "http://127.0.0.1:8080"
     key_file: str = "var/master.key"
     artifact_dir: str = "var/artifacts"

@@ -111,11 +111,11 @@ def bundle(
     if gathered is None:
         raise CommandError(f"there is no operation {operation[:100]}; see gateway operations list")
     if output is None:
-        show.emit(document(gathered))
+        show.emit(document(gathered, house.settings.retention))
         return
     try:
         with open(output, "x", encoding="utf-8", opener=_private) as file:
-            file.write(show.document(document(gathered)) + "\n")
+            file.write(show.document(document(gathered, house.settings.retention)) + "\n")
     except FileExistsError:
         raise CommandError(f"{output} is there already: name another file, or remove it") from None
     except OSError as error:
