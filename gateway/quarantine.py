@@ -25,7 +25,6 @@ A_SECOND: Final = 20  # of one provider
 RUN: Final = 10  # refusals without a genuine delivery between them
 FLOOD: Final = 100  # refusals within a minute, whatever else comes
 MINUTE: Final = 60.0
-LINES: Final = 20  # of the log in a second about refusals of one provider
 _log = structlog.get_logger("gateway")
 
 
@@ -39,9 +38,6 @@ class _Pace:
     in_minute: int = 0
     run: int = 0
     told: float = float("-inf")
-    line_second: float = float("-inf")
-    lines: int = 0
-    left_out: int = 0
 
 
 class Shelf:
@@ -98,21 +94,6 @@ class Shelf:
             count = pace.run if pace.run >= RUN else pace.in_minute
             _log.warning("receiver.refusal_run", provider=provider, count=count, reason=reason)
             self._gate.count("receiver.refusal_run", {"provider": provider, "reason": reason})
-
-    def line(self, provider: str) -> int | None:
-        """Return how many refusals have gone without a line since the last one, or None: this one goes without too.
-
-        The log lies on the same disk as everything else, and strangers choose how often they knock.
-        """
-        pace, at = self._pace(provider), self._gate.world.monotonic()
-        if at - pace.line_second >= 1:
-            pace.line_second, pace.lines = at, 0
-        if pace.lines >= LINES:
-            pace.left_out += 1
-            return None
-        pace.lines += 1
-        left_out, pace.left_out = pace.left_out, 0
-        return left_out
 
     def accepted(self, provider: str) -> None:
         """Note a genuine delivery: the run is over."""

@@ -10,8 +10,10 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.gate import Endpoint
+from gateway.lines import A_SECOND
 from ledger import inbox, queries
 from ledger.fetches import handshakes_of
 from ledger.secrets import stored_secrets, uses
@@ -306,3 +308,20 @@ def test_a_signed_challenge_sent_back_as_a_delivery_is_refused(tmp_path: Path) -
             assert await home.ledger.read(inbox.listed, status=None, provider="braintree", limit=10) == []
 
     asyncio.run(scenario())
+
+
+def test_a_flood_of_handshakes_does_not_fill_the_log(tmp_path: Path) -> None:
+    """B10: twenty lines a second of one provider; the next one tells how many went without."""
+
+    async def scenario() -> None:
+        async with standing(tmp_path, SHAKY) as home:
+            client = home.bare()
+            for second in range(2):
+                home.world.pass_seconds(1)
+                for number in range(1 if second else A_SECOND + 3):
+                    await client.get(f"/webhooks/shaky?hub.mode=subscribe&hub.verify_token=wrong&hub.challenge={number}")
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    told = [line.get("left_out", 0) for line in logs if line["event"] == "receiver.handshake"]
+    assert told == [*[0] * A_SECOND, 3]

@@ -7,7 +7,8 @@ from typing import Any
 import structlog
 from structlog.testing import capture_logs
 
-from gateway.quarantine import A_SECOND, FLOOD, LINES, RUN, WAITING, Shelf
+from gateway.lines import A_SECOND as LINES
+from gateway.quarantine import A_SECOND, FLOOD, RUN, WAITING, Shelf
 from ledger import inbox, queries
 from ledger.errors import LedgerUnavailableError
 from ledger.ledger import Ledger
