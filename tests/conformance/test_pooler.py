@@ -97,7 +97,8 @@ def test_a_commit_whose_answer_is_lost_may_be_repeated(pooler: Pooler, name: str
     repeated = ledger.write_now(Register(intent=again, now=NOW))
     assert repeated.operation is not None
     assert (repeated.outcome, repeated.operation.id) == ("replayed", intent(1).id)
-    assert ledger.write_now(Ingest(delivery=delivery(1, "job-1"), now=NOW)).status == "duplicate"
+    once_more = delivery(1, "job-1", id="dlv_once_more")
+    assert ledger.write_now(Ingest(delivery=once_more, now=NOW)).status == "duplicate"
     with ledger.engines.look() as connection:
         for table in (tables.operations, tables.deliveries):
             assert connection.execute(sa.select(sa.func.count()).select_from(table)).scalar_one() == 1
