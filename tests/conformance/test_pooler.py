@@ -3,6 +3,7 @@
 import asyncio
 import threading
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -97,7 +98,7 @@ def test_a_commit_whose_answer_is_lost_may_be_repeated(pooler: Pooler, name: str
     repeated = ledger.write_now(Register(intent=again, now=NOW))
     assert repeated.operation is not None
     assert (repeated.outcome, repeated.operation.id) == ("replayed", intent(1).id)
-    once_more = delivery(1, "job-1", id="dlv_once_more")
+    once_more = replace(delivery(1, "job-1"), id="dlv_once_more")
     assert ledger.write_now(Ingest(delivery=once_more, now=NOW)).status == "duplicate"
     with ledger.engines.look() as connection:
         for table in (tables.operations, tables.deliveries):
