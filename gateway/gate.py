@@ -1,7 +1,7 @@
 """What the HTTP edge is given: the ledger, the configured endpoints, settings, time and chance, and where results lie."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.bounds import Bodies
@@ -22,6 +22,11 @@ Counter = Callable[[str, Mapping[str, str]], None]
 
 async def unrefreshed() -> None:
     """Look for no stored secrets or published keys."""
+
+
+def nothing_late() -> Sequence[str]:
+    """Know of no duty."""
+    return ()
 
 
 def uncounted(_name: str, _labels: Mapping[str, str]) -> None:
@@ -88,4 +93,5 @@ class Gate:
     expects_reconciler: bool = False  # it runs in this process: readyz demands fresh heartbeats
     lines: Lines = field(default_factory=Lines)  # of the log about strangers
     bodies: Bodies = field(default_factory=Bodies)  # what arrives now
+    late: Callable[[], Sequence[str]] = nothing_late  # duties of this process that have not gone well for too long
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # set at shutdown: waiting callers are answered at once

@@ -133,6 +133,7 @@ async def _after_change(call: Call, known: str | None, wait: int) -> Operation:
             if settled(op):
                 return op
             known = view.etag(op)
+        call.wait_longer(wait)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while matches(known, view.etag(op)) and op.state not in FINAL:
