@@ -136,6 +136,8 @@ def _apply(fold: Fold, delivery: Delivery, operation: str | None, owners: dict[J
     job = _job(delivery)
     if not event.readable:
         return "dead"
+    if operation in fold.unreadable:
+        return "received"  # kept with its operation: the sweep applies it once that can be read again
     if operation is None or fold.get(operation) is None:
         return "orphan" if event.remote_job_id or event.client_reference else "ignored"
     fold.judge(

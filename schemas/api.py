@@ -233,9 +233,10 @@ class OperationView(Shown):
 
 
 class OperationsView(Shown):
-    """One page of operations, newest first. `next_cursor` null: the last page."""
+    """One page of operations, newest first. `unreadable`: ids of stored ones that cannot be shown. `next_cursor` null: the last page."""
 
     operations: list[OperationView]
+    unreadable: list[str]
     next_cursor: str | None
 
 

@@ -192,8 +192,10 @@ def event(number: int | str, job: str = "job-1", state: str = "running", **more:
 
 
 @contextlib.asynccontextmanager
-async def house(folder: Path, *, first_id: int = 1, expects_reconciler: bool = False, **changes: Any) -> AsyncIterator[House]:
-    """Open the house in `folder`; `changes` go to the web settings."""
+async def house(
+    folder: Path, *, first_id: int = 1, expects_reconciler: bool = False, late: list[str] | None = None, **changes: Any
+) -> AsyncIterator[House]:
+    """Open the house in `folder`; `changes` go to the web settings, `late` are duties of a reconciler that do not go well."""
     known = contracts()
     world = StandingWorld(first_id)
     ledger = Ledger.open(f"sqlite:///{folder}/gateway.db", vault=Vault(bytes(range(32))), contracts=known)
@@ -220,6 +222,7 @@ async def house(folder: Path, *, first_id: int = 1, expects_reconciler: bool = F
         open_artifact=open_artifact,
         count=count,
         expects_reconciler=expects_reconciler,
+        late=lambda: late or (),
     )
     opened = House(app=create_app(gate), gate=gate, ledger=ledger, world=world, files=files, counted=counted)
     try:
