@@ -20,13 +20,8 @@ from ledger.transaction import Transaction
 from lifecycle.errands import Sleep, acts, next_errand
 from schemas.commands import Claimed, ClaimedWork, ClaimWork, Defer, Renew
 from schemas.evidence import AttemptLost
-<<<<<<< HEAD
-from schemas.operation import SECOND, Micros, Operation
-from schemas.states import Errand
-=======
 from schemas.operation import Micros, Operation
-from schemas.states import FINAL, Errand
->>>>>>> main
+from schemas.states import Errand
 
 _PAIRS_AT_ONCE = 64
 

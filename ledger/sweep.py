@@ -8,13 +8,9 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ledger.fold import Fold
-<<<<<<< HEAD
 from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
-=======
-from ledger.jobs import lock_jobs
 from ledger.leases import NEXT_PAIR
 from ledger.rowfaults import aside, look_again, writable
->>>>>>> main
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.tables_upkeep import upkeep
 from ledger.transaction import Transaction
