@@ -80,8 +80,9 @@ def _suffix(file: StoredFile) -> str:
 
 
 def _check_readable(call: Call, op: Operation) -> None:
-    if op.result_expires_at is not None and op.result_artifact is not None and call.gate.world.now() >= op.result_expires_at:
-        raise ProblemError("result_expired", operation=op.id, extra={"state": op.state, "expired_at": view.time_text(op.result_expires_at)})
+    expires_at = view.result_expires_at(op, call.gate.settings.retention)
+    if expires_at is not None and call.gate.world.now() >= expires_at:
+        raise ProblemError("result_expired", operation=op.id, extra={"state": op.state, "expired_at": view.time_text(expires_at)})
     if op.state in FINAL:
         if op.result_artifact is None:
             raise ProblemError("no_result", operation=op.id, extra={"state": op.state})

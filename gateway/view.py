@@ -8,10 +8,12 @@ from urllib.parse import quote
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
 from schemas.operation import SECOND, Micros, Operation
+from schemas.settings import RetentionSettings
 from schemas.states import FINAL, Mode
 
 _MAX_RETRY_AFTER: Final = 60
 _FILE: Final = ("role", "media_type", "bytes", "sha256")
+_DAY: Final[Micros] = 86_400 * SECOND
 
 
 def time_text(at: Micros | None) -> str | None:
@@ -56,7 +58,21 @@ def question(op: Operation) -> dict[str, Any] | None:
     }
 
 
-def operation(op: Operation) -> dict[str, Any]:
+def expires_at(op: Operation, retention: RetentionSettings) -> Micros | None:
+    """Return when retention removes the operation; None while it is not over, or a person is still asked."""
+    if op.state not in FINAL or op.question_id is not None:
+        return None
+    return op.updated_at + round(retention.record_days * _DAY)
+
+
+def result_expires_at(op: Operation, retention: RetentionSettings) -> Micros | None:
+    """Return when the stored result is no longer given out; None while the operation is not over, or where there is no result (F6)."""
+    if op.state not in FINAL or op.result_artifact is None:
+        return None
+    return op.updated_at + round(retention.result_days * _DAY)
+
+
+def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
     """Return the JSON object of an operation."""
     return {
         "id": op.id,
@@ -75,6 +91,8 @@ def operation(op: Operation) -> dict[str, Any]:
             "progress": op.progress,
             "provider_time": time_text(op.provider_time),
             "observed_at": time_text(op.verified_at),
+            "failed_reads": op.read_failures,
+            "read_error": op.last_read_error if op.read_failures else None,
         },
         "created_at": time_text(op.created_at),
         "updated_at": time_text(op.updated_at),
@@ -82,7 +100,7 @@ def operation(op: Operation) -> dict[str, Any]:
         "next_check_at": time_text(op.due_at),
         "deadlines": _deadlines(op),
         "cancel": _cancel(op),
-        "result": _result(op),
+        "result": _result(op, retention),
         "question": question(op),
         "incident": op.incident_id,
         "reference": op.reference,
@@ -94,7 +112,7 @@ def operation(op: Operation) -> dict[str, Any]:
         "supersedes": op.supersedes,
         "superseded_by": op.superseded_by,
         "resumes": op.resumes,
-        "expires_at": None,  # nothing is removed yet: retention comes with its own command
+        "expires_at": time_text(expires_at(op, retention)),
         "metadata": dict(op.metadata),
         "version": op.version,
         "links": _links(op),
@@ -128,7 +146,7 @@ def _cancel(op: Operation) -> dict[str, Any] | None:
     }
 
 
-def _result(op: Operation) -> dict[str, Any] | None:
+def _result(op: Operation, retention: RetentionSettings) -> dict[str, Any] | None:
     if op.result_artifact is None and op.result_complete is None:
         return None
     facts: Mapping[str, Any] = op.result_facts or {}
@@ -144,14 +162,14 @@ def _result(op: Operation) -> dict[str, Any] | None:
         "files": [
             {**{name: file[name] for name in _FILE}, "url": f"{url}?file={quote(file['role'], safe='')}"} for file in facts.get("files", ())
         ],
-        "expires_at": time_text(op.result_expires_at),
+        "expires_at": time_text(result_expires_at(op, retention)),
         "url": None if op.result_artifact is None else url,
     }
 
 
 def _links(op: Operation) -> dict[str, str]:
     here = f"/v1/operations/{op.id}"
-    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result")}}
+    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result", "bundle")}}
 
 
 def history_row(row: Mapping[str, Any]) -> dict[str, Any]:

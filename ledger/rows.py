@@ -1,7 +1,7 @@
 """Operation <-> row of `operations`. On the path of every write, so the lists of fields are made once.
 
-Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata` and `failed_refs` are canonical
-JSON, `result_facts` is JSON as in the history; an empty value is NULL. Everything else is stored as it is.
+Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata`, `remembered` and `failed_refs` are
+canonical JSON, `result_facts` is JSON as in the history; an empty value is NULL. Everything else is stored as it is.
 """
 
 import dataclasses
@@ -33,6 +33,7 @@ _WORDS: Final[tuple[tuple[str, Mapping[Any, StrEnum]], ...]] = tuple(
 )  # fmt: skip
 _WORD_NAMES: Final = tuple(name for name, _ in _WORDS)
 _SEALED_TEXTS: Final = ("error_message", "cancel_reason", "cancel_effect")
+_MAPPINGS: Final = ("metadata", "remembered")
 _NOTHING: Final = Expect()
 
 
@@ -67,12 +68,13 @@ _SEALED: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "request": lambda value: value,  # bytes already
     "metadata": _write_mapping,
     "failed_refs": _write_names,
+    "remembered": _write_mapping,
     **dict.fromkeys(_SEALED_TEXTS, _write_text),
 }
 
 _READ: Final[dict[str, Callable[[bytes], Any]]] = {
     "request": bytes,
-    "metadata": json.loads,
+    **dict.fromkeys(_MAPPINGS, json.loads),
     "failed_refs": lambda plain: tuple(json.loads(plain)),
 }
 
@@ -125,8 +127,9 @@ def from_row(row: sa.Row[Any] | Mapping[Any, Any], vault: Vault) -> Operation:
             if sealed is not None:
                 plain = vault.unseal("operations", name, values["id"], sealed)
                 values[name] = _READ.get(name, bytes.decode)(plain)
-        if values["metadata"] is None:
-            values["metadata"] = {}
+        for name in _MAPPINGS:
+            if values[name] is None:
+                values[name] = {}
         name = "approval_by"
         values[name] = () if values[name] is None else tuple(json.loads(values[name]))
         values["failed_refs"] = values["failed_refs"] or ()

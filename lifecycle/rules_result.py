@@ -169,7 +169,6 @@ def _facts(outcome: Collected | ResultInvalid) -> dict[str, Any]:
         return {}
     return {
         "result_facts": result_facts(outcome),
-        "result_expires_at": outcome.keep_until,
         "result_artifact": main.key,
         "result_media_type": main.media_type,
         "result_bytes": main.bytes,

@@ -265,10 +265,9 @@ async def _judge(
         problem = ("main_file_missing", f"there is no {rule.files[0].role} file to hold against what was agreed")
     files = tuple(stored for _, _, stored in kept)
     records = tally.records if tally.looked else None
-    until = desk.keep_until()
     if problem is None:
-        return Collected(files=files, records=records, items=items, keep_until=until)
-    return ResultInvalid(code=problem[0], message=problem[1], files=files, records=records, items=items, keep_until=until)
+        return Collected(files=files, records=records, items=items)
+    return ResultInvalid(code=problem[0], message=problem[1], files=files, records=records, items=items)
 
 
 async def _look(desk: Desk, scan: Scan, writer: Writer) -> None:

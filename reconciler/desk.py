@@ -56,8 +56,8 @@ class Desk:
 
     @property
     def contract(self) -> Contract:
-        """Return the provider's contract."""
-        return self.account.contract
+        """Return the provider's contract as the operation's action has it."""
+        return self.account.contract.of(self.operation.action)
 
     @property
     def consuming(self) -> bool:
@@ -67,10 +67,6 @@ class Desk:
     def secret(self) -> str | None:
         """Return the account's credential. It is fetched for each errand, so that a rotated one counts at once."""
         return self.credential(self.operation.provider)
-
-    def keep_until(self) -> Micros:
-        """Return until when a result that is stored now is given out (F6)."""
-        return self.world.now() + self.account.settings.result_keep_seconds * SECOND
 
     async def call(self, request: HttpRequest) -> Outcome:
         """Perform one call of this errand, note its exchange, and slow the account down where it asks for that."""

@@ -58,7 +58,6 @@ def _value(outcome: Collected | ResultInvalid) -> dict[str, Any]:
         "files": [{field: getattr(file, field) for field in StoredFile.__slots__} for file in outcome.files],
         "records": outcome.records,
         "items": None if items is None else {field: getattr(items, field) for field in Items.__slots__},
-        "keep_until": outcome.keep_until,
     }
 
 
@@ -68,7 +67,6 @@ def _outcome(value: dict[str, Any]) -> Collected | ResultInvalid:
         "files": tuple(StoredFile(**file) for file in value["files"]),
         "records": value["records"],
         "items": None if items is None else Items(**{**items, "failed_refs": tuple(items["failed_refs"])}),
-        "keep_until": value["keep_until"],
     }
     if value["problem"] is None:
         return Collected(**shared)

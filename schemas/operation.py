@@ -81,7 +81,6 @@ class Operation:
     result_sha256: str | None = None
     result_complete: bool | None = None
     result_facts: Mapping[str, Any] | None = None  # records, items, files: see schemas.evidence.result_facts
-    result_expires_at: Micros | None = None  # from then on it is no longer given out
     accepted_by: str | None = None
     question_id: str | None = None
     question_kind: Question | None = None
@@ -90,6 +89,7 @@ class Operation:
     error_code: str | None = None
     unverified: bool = False  # the last deadline was declared without the provider answering
     superseded_by: str | None = None
+    waits_for: str | None = None  # a predecessor that must have ended first; nothing has been sent
 
     # working
     revision: int = 0  # grows with every write: compare-and-set
@@ -116,6 +116,8 @@ class Operation:
     first_sent_at: Micros | None = None  # start of the provider's idempotency window
     sent_before: Micros | None = None  # no byte of any create attempt so far leaves later than this
     cancel_sent_at: Micros | None = None
+    token_spent: str | None = None  # why a resend protects nothing: `replayed_…`, a stored error (B055), or one not stored
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # what the create answer said beside the job id
     accepted_at: Micros | None = None  # when the job id became known: start of the not-found grace
     absences: int = 0  # proven-late "not found" answers in a row
     read_failures: int = 0  # reads in a row without an answer
@@ -138,7 +140,8 @@ FOLDED = (
     "create_deadline", "result_deadline", "cancel_deadline", "collect_deadline", "approval_deadline",
     "cancel_requested_at", "cancel_by", "cancel_outcome",
     "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete",
-    "result_facts", "result_expires_at", "accepted_by",
+    "result_facts", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
+    "waits_for",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""

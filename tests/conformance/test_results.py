@@ -59,8 +59,8 @@ def answer(record: Record, given: Answer, question: Question) -> str:
 
 
 def test_a_result_with_its_items_is_on_record(record: Record) -> None:
-    """Counts and files are folded, names of items are sealed and in the erasable text alone, the date of removal stands (F5, F6)."""
-    done = Collected(files=FILES, records=500, items=ITEMS, keep_until=NOW + 30 * 86_400 * SECOND)
+    """Counts and files are folded, names of items are sealed and in the erasable text alone (F5)."""
+    done = Collected(files=FILES, records=500, items=ITEMS)
     record.settle(collecting(record), done, after=61 * SECOND)
     op = operation(record)
     assert (op.state, op.result_complete, op.failed_refs) == (State.SUCCEEDED, True, ITEMS.failed_refs)
@@ -68,7 +68,6 @@ def test_a_result_with_its_items_is_on_record(record: Record) -> None:
     assert op.result_facts["items"] == {"succeeded": 498, "failed": 2, "missing": 0, "duplicates": 1, "unreadable": 1}
     assert op.result_facts["records"] == 500
     assert [file["key"] for file in op.result_facts["files"]] == ["art_1", "art_2"]
-    assert op.result_expires_at == done.keep_until
     with record.engines.read.begin() as connection:
         rows = connection.execute(sa.select(tables.history).order_by(tables.history.c.seq)).all()
         raw = connection.execute(sa.select(tables.operations.c.failed_refs)).scalar_one()
@@ -155,13 +154,12 @@ def test_what_consumed_nothing_may_be_tried_again(record: Record) -> None:
     ],
 )
 def test_a_person_answers_for_a_result_that_does_not_fit(record: Record, given: Answer, state: State, error: str | None) -> None:
-    """What failed validation is kept with its counts and its date; every answer leads where the table says (F2)."""
-    invalid = ResultInvalid(code="items_missing", message="2 items are in none of the files", files=FILES, items=SHORT, keep_until=NOW + 1)
+    """What failed validation is kept with its counts; every answer leads where the table says (F2)."""
+    invalid = ResultInvalid(code="items_missing", message="2 items are in none of the files", files=FILES, items=SHORT)
     record.settle(collecting(record), invalid, after=61 * SECOND)
     parked = operation(record)
     assert (parked.state, parked.error_code) == (State.RESULT_VALIDATION_FAILED, "items_missing")
     assert parked.result_facts is not None
-    assert parked.result_expires_at == NOW + 1
     assert answer(record, given, Question.RESULT_VALIDATION_FAILED) == "applied"
     op = operation(record)
     assert (op.state, op.error_code) == (state, error)

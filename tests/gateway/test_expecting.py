@@ -9,10 +9,9 @@ from typing import Any
 import pytest
 
 from schemas.evidence import Collected, Items, ResultInvalid, StatusFacts, StoredFile
-from schemas.operation import SECOND
 from schemas.states import Reading
 from tests.gateway.asking import BODY, FILE, RESULT, adopted, create, settle_read
-from tests.gateway.house import START, house
+from tests.gateway.house import house
 
 SCHEMA = {"type": "object", "properties": {"n": {"type": "integer"}}}
 ERRORS = b'{"custom_id": "item-499"}\n'
@@ -75,12 +74,12 @@ def test_items_and_files_of_a_result_are_told_and_fetched(tmp_path: Path) -> Non
             client = await home.client()
             op = await adopted(client)
             home.files |= {"art_1": RESULT, "art_2": ERRORS}
-            done = Collected(files=(FILE, SECOND_FILE), records=500, items=ITEMS, keep_until=START + 100 * SECOND)
+            done = Collected(files=(FILE, SECOND_FILE), records=500, items=ITEMS)
             await settle_read(home, op["id"], StatusFacts(reading=Reading.SUCCEEDED, inline=done))
             result = (await client.get(op["links"]["self"])).json()["result"]
             counts = {"succeeded": 498, "failed": 2, "missing": 0, "duplicates": 0, "unreadable": 0}
             assert result["items"] == {**counts, "failed_refs": ["item-498", "item-499"]}
-            assert (result["records"], result["complete"], result["expires_at"]) == (500, True, "2027-01-15T08:01:40.000000Z")
+            assert (result["records"], result["complete"], result["expires_at"]) == (500, True, "2027-02-14T08:00:00.000000Z")
             assert [file["role"] for file in result["files"]] == ["output", "errors"]
             for file, body in zip(result["files"], (RESULT, ERRORS), strict=True):
                 answer = await client.get(file["url"])
@@ -106,14 +105,14 @@ def test_a_result_is_given_out_until_its_date(tmp_path: Path) -> None:
             client = await home.client()
             op = await adopted(client)
             home.files["art_1"] = RESULT
-            done = Collected(files=(FILE,), keep_until=START + 100 * SECOND)
+            done = Collected(files=(FILE,))
             await settle_read(home, op["id"], StatusFacts(reading=Reading.SUCCEEDED, inline=done))
-            home.world.pass_seconds(99)
+            home.world.pass_seconds(30 * 86_400 - 1)
             assert (await client.get(op["links"]["result"])).status_code == 200
             home.world.pass_seconds(1)
             gone = await client.get(op["links"]["result"])
             assert (gone.status_code, gone.json()["code"], gone.json()["state"]) == (410, "result_expired", "succeeded")
-            assert gone.json()["expired_at"] == "2027-01-15T08:01:40.000000Z"
+            assert gone.json()["expired_at"] == "2027-02-14T08:00:00.000000Z"
             kept = (await client.get(op["links"]["self"])).json()
             assert (kept["status"], kept["result"]["sha256"]) == ("succeeded", FILE.sha256)
 

@@ -17,11 +17,10 @@ from reconciler.transfer import MAX_REFRESHES, MAX_REQUESTS, Tap, TooLargeError
 from schemas.contract import Contract, ItemsRule, ResultFile, ResultRule
 from schemas.evidence import Collected, CollectFailed, Evidence, Items, NotSent, ResultGone, ResultInvalid
 from schemas.http import AnsweredOutcome
-from schemas.operation import SECOND, Expect
+from schemas.operation import Expect
 from schemas.states import Errand, Reading
 from tests.reconciler.accounts import CONTRACT, Bench, collecting
 from tests.reconciler.servers import Handler, Server, header, read_request, response, serving
-from tests.reconciler.worlds import NOW
 
 assert CONTRACT.result is not None
 BODY = bytes(range(256)) * 4  # 1,024 bytes
@@ -321,15 +320,14 @@ def row(name: str, status: int = 200) -> bytes:
 
 
 def test_items_of_a_batch_are_told_with_its_result(tmp_path: Path) -> None:
-    """498 of 500 succeeded and 2 failed by name: collected, counted, kept until a date (F5, F6, B095)."""
+    """498 of 500 succeeded and 2 failed by name: collected, counted (F5, B095)."""
 
     async def scenario() -> None:
         body = b"".join(row(f"i{n}", 200 if n < 498 else 400) for n in range(500))
-        evidence, _, bench = await brought(tmp_path, scripted(response(200, body), status={"total": 500}), contract=BATCH)
+        evidence, _, _ = await brought(tmp_path, scripted(response(200, body), status={"total": 500}), contract=BATCH)
         assert isinstance(evidence, Collected)
         assert evidence.items == Items(succeeded=498, failed=2, missing=0, failed_refs=("i498", "i499"))
         assert evidence.records == 500
-        assert evidence.keep_until == bench.world.now() + 2_592_000 * SECOND
 
     run(scenario)
 
@@ -376,7 +374,6 @@ def test_a_schema_and_a_count_are_held_against_the_stored_bytes(tmp_path: Path) 
         evidence, _, _ = await brought(tmp_path / "again", scripted(answer), expect=Expect(records_min=2))
         assert isinstance(evidence, ResultInvalid)
         assert evidence.code == "records"
-        assert (evidence.keep_until or 0) > NOW
 
     run(scenario)
 
