@@ -29,6 +29,8 @@ from schemas.http import AnsweredOutcome, HttpRequest
 from schemas.operation import Operation
 from schemas.states import Errand, Reading
 
+__all__ = ["Expected", "FileRequest", "collect_requests", "expected", "has_result", "total"]
+
 _MAX_URL: Final = 8_192
 _URL_TEXT = re.compile(r"[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
