@@ -57,18 +57,10 @@ async def download(call: Call) -> Answer:
 def _chosen(call: Call, op: Operation) -> StoredFile:
     """Return the file that `?file=ROLE` names, or the main one. Raises 404 with the roles that there are."""
     assert op.result_artifact is not None
-    facts = op.result_facts or {}
-    files = {file["role"]: StoredFile(**file) for file in reversed(facts.get("files", ()))}
+    files = {file.role: file for file in reversed(view.files(op))}
     asked = call.parameters("file").get("file")
     if asked is None:
-        main = next((role for role, file in files.items() if file.key == op.result_artifact), "output")
-        return StoredFile(
-            role=main,
-            key=op.result_artifact,
-            media_type=op.result_media_type or "",
-            bytes=op.result_bytes or 0,
-            sha256=op.result_sha256 or "",
-        )
+        return next(file for file in view.files(op) if file.key == op.result_artifact)
     if asked not in files:
         raise ProblemError("unknown_file", operation=op.id, extra={"files": sorted(files)})
     return files[asked]

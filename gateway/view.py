@@ -7,6 +7,7 @@ from urllib.parse import quote
 
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
+from schemas.evidence import StoredFile
 from schemas.operation import SECOND, Micros, Operation
 from schemas.settings import RetentionSettings
 from schemas.states import FINAL, Mode
@@ -70,6 +71,16 @@ def result_expires_at(op: Operation, retention: RetentionSettings) -> Micros | N
     if op.state not in FINAL or op.result_artifact is None:
         return None
     return op.updated_at + round(retention.result_days * _DAY)
+
+
+def files(op: Operation) -> tuple[StoredFile, ...]:
+    """Return the files of the stored result, in the contract's order; of one plain file the record has its own fields."""
+    if op.result_artifact is None:
+        return ()
+    if op.result_facts is not None:
+        return tuple(StoredFile(**file) for file in op.result_facts["files"])
+    kind, size, digest = op.result_media_type or "", op.result_bytes or 0, op.result_sha256 or ""
+    return (StoredFile(role="output", key=op.result_artifact, media_type=kind, bytes=size, sha256=digest),)
 
 
 def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
@@ -160,7 +171,7 @@ def _result(op: Operation, retention: RetentionSettings) -> dict[str, Any] | Non
         "records": facts.get("records"),
         "items": None if facts.get("items") is None else {**facts["items"], "failed_refs": list(op.failed_refs)},
         "files": [
-            {**{name: file[name] for name in _FILE}, "url": f"{url}?file={quote(file['role'], safe='')}"} for file in facts.get("files", ())
+            {**{name: getattr(file, name) for name in _FILE}, "url": f"{url}?file={quote(file.role, safe='')}"} for file in files(op)
         ],
         "expires_at": time_text(result_expires_at(op, retention)),
         "url": None if op.result_artifact is None else url,

@@ -256,9 +256,14 @@ class CollectFailed:
 Collection = Collected | ResultInvalid | ResultGone | CollectFailed
 
 
-def result_facts(outcome: Collected | ResultInvalid) -> dict[str, Any]:
-    """Return what the record and its history keep of a result, as JSON values: `records`, `items` (counts), `files`."""
+def result_facts(outcome: Collected | ResultInvalid) -> dict[str, Any] | None:
+    """Return what the record and its history keep of a result, as JSON values: `records`, `items` (counts), `files`.
+
+    None for one plain file: the record's own fields say all there is.
+    """
     items = outcome.items
+    if outcome.records is None and items is None and [file.role for file in outcome.files] == ["output"]:
+        return None
     return {
         "records": outcome.records,
         "items": None if items is None else {name: getattr(items, name) for name in COUNTS},

@@ -80,7 +80,7 @@ class Operation:
     result_bytes: int | None = None
     result_sha256: str | None = None
     result_complete: bool | None = None
-    result_facts: Mapping[str, Any] | None = None  # records, items, files: see schemas.evidence.result_facts
+    result_facts: Mapping[str, Any] | None = None  # records, items, files, where there is more than one plain file
     accepted_by: str | None = None
     question_id: str | None = None
     question_kind: Question | None = None
