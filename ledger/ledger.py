@@ -1,9 +1,11 @@
 """The record as the other rooms see it: commands are written, queries are read, listeners are told what changed."""
 
+import asyncio
 import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from ledger.backlog import tend
 from ledger.engine import PREPARE_AFTER, Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
@@ -231,6 +233,10 @@ class Ledger:
         """Return what a query finds, in this thread."""
         answer: T = self._readers.read_now(lambda view: query(view, *args, **kwargs))
         return answer
+
+    async def tend(self) -> dict[str, int]:
+        """Empty a WAL file that has grown, where no reader is in the way. Raises LedgerError."""
+        return await asyncio.to_thread(tend, self.engines)
 
     # --- listening
 
