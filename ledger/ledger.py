@@ -40,7 +40,7 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.contract import Contract
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, Fetch, HandshakeNoted, NoteHandshake, SettleFetch, WantKey
-from schemas.upkeep import Expire, Expired, Rewrap, Rewrapped, Switch
+from schemas.upkeep import Checkpoint, Checkpointed, Expire, Expired, Rewrap, Rewrapped, Switch
 
 CLOSE_SECONDS: Final = 8.0
 P = ParamSpec("P")
@@ -175,6 +175,8 @@ class Ledger:
     @overload
     async def write(self, command: Switch) -> str: ...
     @overload
+    async def write(self, command: Checkpoint) -> Checkpointed: ...
+    @overload
     async def write(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     async def write(self, command: Command) -> Any:
         """Return the answer to `command` after its commit. Needs `start`.
@@ -214,6 +216,8 @@ class Ledger:
     def write_now(self, command: Rewrap) -> Rewrapped: ...
     @overload
     def write_now(self, command: Switch) -> str: ...
+    @overload
+    def write_now(self, command: Checkpoint) -> Checkpointed: ...
     @overload
     def write_now(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     def write_now(self, command: Command) -> Any:
