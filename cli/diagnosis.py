@@ -67,7 +67,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
-        if contracts[name].create is not None and provider.credential is None:
+        if any(kind.create for kind in contracts[name].kinds().values()) and provider.credential is None:
             cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
             findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
     findings.extend(_record(configuration, world))
@@ -152,7 +152,7 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _scheduler(world: World) -> Iterator[Finding]:
     """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
-    from reconciler.ticks import Duty, Ticks
+    from reconciler.ticks import DEMANDED, Duty, Ticks
 
     async def nothing() -> dict[str, int]:
         return {}
@@ -170,7 +170,7 @@ def _scheduler(world: World) -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
-        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        shown = ", ".join(f"{name} {job[name]}" for name in DEMANDED)
         kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
         yield Finding(level="ok", about="scheduler", found=kept)
 

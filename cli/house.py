@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -63,7 +63,13 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     try:
         vault = Vault(*_master_keys(configuration.settings), reload=partial(load_keys, configuration.settings.key_file))
         ledger = Ledger.open(
-            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+            url,
+            vault=vault,
+            contracts=contracts,
+            migrate=migrate,
+            chance=world.chance,
+            application_name=f"gateway-{role}",
+            pooled=configuration.settings.database_pooled,
         )
     except LedgerUnavailableError as error:
         raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
@@ -75,7 +81,7 @@ def _master_keys(settings: Settings) -> tuple[bytes, ...]:
     place = Path(settings.key_file)
     if place.exists():
         return load_keys(place)
-    engines = open_engines(settings.database_url)
+    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
     try:
         with engines.look() as connection:
             sealed = is_sealed(connection)
@@ -193,9 +199,10 @@ def gate(
     closing: "Event",
     expects_reconciler: bool,
     refresh: Callable[[], Awaitable[None]] | None = None,
+    late: Callable[[], Sequence[str]] | None = None,
 ) -> "Gate":
     """Return what the HTTP edge is given."""
-    from gateway.gate import Gate, unrefreshed
+    from gateway.gate import Gate, nothing_late, unrefreshed
 
     return Gate(
         ledger=house.ledger,
@@ -205,6 +212,7 @@ def gate(
         open_artifact=opener(store(house.settings)),
         refresh=refresh or unrefreshed,
         expects_reconciler=expects_reconciler,
+        late=late or nothing_late,
         closing=closing,
     )
 
@@ -268,6 +276,7 @@ def _warn_of_credentials(settings: Settings, credential_of: Callable[[str], str 
 def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     """Return the reconciler of this process, not started yet. `stored` is what the process follows; None: as it is now."""
     from ledger.audit import self_audit
+    from providers.key_requests import key_request
     from reconciler.clockwork import Clockwork
     from reconciler.desk import Account
     from reconciler.errands import Performer
@@ -322,5 +331,13 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         worker=worker,
         audit=audit,
         retention=Retention(record=house.ledger, world=world, store=room, settings=settings.retention),
-        fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
+        fetcher=Fetcher(
+            record=house.ledger,
+            world=world,
+            transport=Transport(world, concurrency=4),
+            providers=list(accounts),
+            asks={
+                name: partial(key_request, house.contracts[name].signatures, constants(settings.providers[name])[0]) for name in accounts
+            },
+        ),
     )

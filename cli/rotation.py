@@ -34,7 +34,7 @@ def add_where_none_waits(configuration: Configuration) -> bool:
     place = configuration.settings.key_file
     keys = load_keys(place)
     vault = Vault(*keys)
-    engines = open_engines(configuration.settings.database_url)
+    engines = open_engines(configuration.settings.database_url, pooled=configuration.settings.database_pooled)
     try:
         with engines.begin() as connection:
             vault.prove(connection)

@@ -68,6 +68,15 @@ async def create(call: Call) -> Answer:
             raise ProblemError("idempotency_key_expired", "this key was used; what came of it is no longer kept")
         case "job_taken":
             raise ProblemError("job_taken", "this job id cannot be registered by this owner")
+        case "unknown_link":
+            name = "supersedes" if intent.supersedes is not None else "resumes"
+            raise fields.invalid((name, "there is no such operation for this key and provider"))
+        case "already_superseded":
+            raise ProblemError("already_superseded", "it has a successor: supersede that one instead", operation=intent.supersedes)
+        case "not_final":
+            raise ProblemError(
+                "not_final", "only an operation that has ended is resumed: cancel or decide it first", operation=intent.resumes
+            )
         case "created" | "replayed":
             assert op is not None
     replayed = registered.outcome == "replayed"
@@ -124,6 +133,7 @@ async def _after_change(call: Call, known: str | None, wait: int) -> Operation:
             if settled(op):
                 return op
             known = view.etag(op)
+        call.wait_longer(wait)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while matches(known, view.etag(op)) and op.state not in FINAL:

@@ -12,6 +12,7 @@ import sqlalchemy as sa
 
 from ledger.errors import LedgerError, RecordError
 from ledger.fold import CHUNK, Fold
+from ledger.links import look
 from ledger.rowfaults import aside, note, writable
 from ledger.rows import from_row
 from ledger.tables import attempts, operations
@@ -20,7 +21,7 @@ from lifecycle.errands import Sleep, acts, next_errand
 from schemas.commands import Claimed, ClaimedWork, ClaimWork, Defer, Renew
 from schemas.evidence import AttemptLost
 from schemas.operation import Micros, Operation
-from schemas.states import FINAL, Errand
+from schemas.states import Errand
 
 _PAIRS_AT_ONCE = 64
 
@@ -115,12 +116,14 @@ def _claim(tx: Transaction, command: ClaimWork) -> ClaimedWork:
 
 
 def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened: list[dict[str, Any]]) -> Claimed | None:
-    contract = fold.tx.contracts[op.provider]
+    contract = fold.tx.contracts[op.provider].of(op.action)
     if op.open_attempt is not None:
         _judge_lost(fold, op, command)
+    if op.waits_for is not None:
+        look(fold, op.id, actor=command.worker, chance=command.chance)
     op = fold.get(op.id) or op
     errand = next_errand(op, contract, command.now)
-    if errand is None or op.state in FINAL:
+    if errand is None:
         fold.work(op.id, due_at=None, lease_owner=None, lease_until=None)
         return None
     if isinstance(errand, Sleep):

@@ -2,17 +2,18 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from ledger.backlog import tend
-from ledger.engine import PREPARE_AFTER, Engines, open_engines
+from ledger.engine import Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
 from ledger.readers import Readers
 from ledger.transaction import View
 from ledger.vault import Vault
-from ledger.wakeups import FileWakeups, PostgresWakeups
+from ledger.wakeups import ClockWakeups, FileWakeups, PostgresWakeups
 from ledger.writer import News, Parts, Writer, no_crash
 from schemas.commands import (
     AddKey,
@@ -75,7 +76,7 @@ class Ledger:
         )
         self._writer = Writer(parts)
         self._readers = Readers(engines, vault)
-        self._wakeups: PostgresWakeups | FileWakeups | None = None
+        self._wakeups: PostgresWakeups | FileWakeups | ClockWakeups | None = None
 
     @classmethod
     def open(
@@ -88,14 +89,14 @@ class Ledger:
         chance: Callable[[], float] = lambda: 0.5,
         crash_point: Callable[[str], None] = no_crash,
         application_name: str = "gateway",
-        prepare_threshold: int | None = PREPARE_AFTER,
+        pooled: bool = False,
     ) -> Self:
-        """Connect, bring the schema up to date (or only check it) and prove the master key.
+        """Connect, bring the schema up to date (or only check it) and prove the master key. `pooled` as in `open_engines`.
 
         Raises ConfigurationError (wrong address or key, schema too new, or too old without `migrate`) and
         LedgerUnavailableError.
         """
-        engines = open_engines(url, application_name=application_name, prepare_threshold=prepare_threshold)
+        engines = open_engines(url, application_name=application_name, pooled=pooled)
         try:
             if migrate:
                 bring_up_to_date(engines)
@@ -114,18 +115,19 @@ class Ledger:
         self._writer.start()
         self._readers.start()
         if self.engines.postgres and several_processes is not False:
-            self._wakeups = PostgresWakeups(self.engines, self._heard)
+            self._wakeups = ClockWakeups(self._heard) if self.engines.pooled else PostgresWakeups(self.engines, self._heard)
         elif self.engines.path is not None and several_processes:
             self._wakeups = FileWakeups(self.engines, self._heard)
         if self._wakeups is not None:
             self._wakeups.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Commit what waits, answer what is asked, close. Answers False when the writer did not end in time."""
+        """Commit what waits, answer what is asked, close: all within `timeout`. Answers False when the writer did not end in time."""
+        end = time.monotonic() + timeout
         drained = self._writer.close(timeout)
-        self._readers.close(timeout)
+        self._readers.close(max(0.0, end - time.monotonic()))
         if self._wakeups is not None:
-            self._wakeups.close(timeout)
+            self._wakeups.close(max(0.0, end - time.monotonic()))
         self.engines.close()
         return drained
 

@@ -115,6 +115,7 @@ def _locked(engines: Engines) -> Iterator[sa.Connection]:
         if engines.postgres:
             with connection.begin():
                 connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
+                connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
                 connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
                 yield connection

@@ -250,8 +250,7 @@ def _release(fold: Fold, command: Settle) -> None:
     if (
         due is not None
         and looks_again(op, command.started_at)
-        and op.state not in FINAL
-        and op.state not in PARKED
+        and (op.watch_until is not None if op.state in FINAL else op.state not in PARKED)
         and _may_hasten(command)
     ):
         assert op.hinted_at is not None

@@ -8,7 +8,7 @@ import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ledger.fold import Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.leases import NEXT_PAIR
 from ledger.rowfaults import aside, look_again, writable
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
@@ -78,6 +78,7 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     _match_references(tx, [row for row in rows if row.id not in matches], matches)
     fold = Fold(tx, command.now)
     fold.lock(matches.values())
+    bound: dict[JobKey, str] = {}
     for row in rows:
         operation = matches.get(row.id)
         if operation in fold.unreadable:
@@ -85,6 +86,7 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
         if operation is None:
             status = "orphan" if row.remote_job_id or row.client_reference else "ignored"
         else:
+            job = (row.provider, row.remote_job_id) if row.remote_job_id else None
             fold.judge(
                 operation,
                 Hinted(
@@ -92,16 +94,19 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
                     event_type=row.event_type,
                     claimed_state=row.claimed_state,
                     note="swept",
+                    names_job=named_job(tx, job, owners),
                     unsigned=tx.unsigned(row.provider),
                 ),
                 actor="sweep",
                 chance=command.chance,
                 cause_id=row.id,
             )
+            note_owner(fold, job, operation, owners, bound)
             status = "applied"
         if status != row.status or operation is not None:
             tx.connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(status=status, operation=operation))
             counts[f"receipts_{status}"] += 1
+    bind_jobs(fold, bound, chance=command.chance)
     fold.flush()
 
 
@@ -154,14 +159,20 @@ def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     the last sweep ended.
     """
     for provider, contract in sorted(tx.contracts.items()):
-        stale = contract.status.stale_seconds if contract.status is not None else _DEFAULT_STALE_SECONDS
+        kinds = contract.kinds() or {"": contract}
         left = command.limit
         for owner in _owners(tx, provider, command.now):
-            wanted = {"b_provider": provider, "b_owner": owner, "bound": command.now + stale * SECOND, "most": left}
-            ids = writable(tx, tx.connection.execute(_SILENT, wanted).scalars().all(), command.now)
-            if ids:
-                due = {"due_at": command.now, "revision": operations.c.revision + 1}
-                left -= tx.connection.execute(sa.update(operations).where(operations.c.id.in_(ids)).values(due)).rowcount
+            for action, kind in kinds.items():
+                stale = kind.status.stale_seconds if kind.status is not None else _DEFAULT_STALE_SECONDS
+                wanted = {"b_provider": provider, "b_owner": owner, "bound": command.now + stale * SECOND, "most": left}
+                if contract.actions:
+                    found = tx.connection.execute(_SILENT_OF_ACTION, {**wanted, "b_action": action})
+                else:
+                    found = tx.connection.execute(_SILENT, wanted)
+                ids = writable(tx, found.scalars().all(), command.now)
+                if ids:
+                    due = {"due_at": command.now, "revision": operations.c.revision + 1}
+                    left -= tx.connection.execute(sa.update(operations).where(operations.c.id.in_(ids)).values(due)).rowcount
             if left <= 0:
                 break
         counts["silent"] += command.limit - left
@@ -203,4 +214,5 @@ _SILENT: Final = (
     .order_by(operations.c.due_at)
     .limit(sa.bindparam("most"))
 )
+_SILENT_OF_ACTION: Final = _SILENT.where(operations.c.action == sa.bindparam("b_action"))
 _PARTS: Final = {"receipts": _receipts, "unclaimed": _unclaimed, "silent": _silent, "beats": _beats, "faults": _faults}

@@ -49,9 +49,9 @@ UNPROVEN: Final = f"verdict_seq IS NULL AND state IN ({_words(FINAL)})"
 """What the CHECK of D2 forbids: the index over it is empty, and proves at no cost that it is."""
 
 
-def _index(name: str, *columns: str, where: str) -> sa.Index:
+def _index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
     """Return a partial index, the same on both databases."""
-    return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+    return sa.Index(name, *columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
 text = sa.Text
@@ -155,6 +155,10 @@ operations = sa.Table(
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
     sa.Column("verdict_cause", text),
+    # added by later migrations: in the order in which they stand in every database
+    sa.Column("token_spent", text),
+    sa.Column("remembered", blob),  # sealed canonical JSON
+    sa.Column("waits_for", text),  # folded
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),
@@ -171,6 +175,8 @@ operations = sa.Table(
     _index("ix_operations_owner_reference", "owner", "reference", where="reference IS NOT NULL"),
     _index("ix_operations_question", "owner", "question_id", where="question_id IS NOT NULL"),
     _index("ix_operations_remote_job", "provider", "remote_job_id", where="remote_job_id IS NOT NULL"),
+    _index("ix_operations_waits", "waits_for", where="waits_for IS NOT NULL"),
+    _index("uq_operations_supersedes", "supersedes", where="supersedes IS NOT NULL", unique=True),
     sa.Index("ix_operations_created", "created_at", "id"),
     _index("ix_operations_live", "provider", "state", where=LIVE),
     _index("ix_operations_ended", "updated_at", "id", where=ENDED),
@@ -258,6 +264,7 @@ deliveries = sa.Table(
     _index("ix_deliveries_waiting", "status", "received_at", where="status IN ('received', 'orphan')"),
     _index("ix_deliveries_job", "provider", "remote_job_id", where="status IN ('orphan', 'unclaimed')"),
     _index("ix_deliveries_reference", "provider", "client_reference", where="status IN ('orphan', 'unclaimed')"),
+    _index("ix_deliveries_unsigned", "provider", "received_at", where="secret_id = '' AND operation IS NULL"),
     _index("ix_deliveries_operation", "operation", "received_at", where="operation IS NOT NULL"),
     sa.Index("ix_deliveries_received", "received_at", "id"),
 )  # fmt: skip

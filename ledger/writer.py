@@ -37,6 +37,7 @@ WAITING: Final = 4_096  # commands of one kind that may wait, so that a flood of
 RETRIES: Final = 6
 FIRST_PAUSE_SECONDS: Final = 0.01
 TELL_SECONDS: Final = 60.0  # between two log lines about a database that refuses
+HOPELESS_SECONDS: Final = 1.0  # a refusal that took so long is told to everybody who waits: one after the other they would wait for minutes
 GIVE_UP_SECONDS: Final = 5.0  # providers stop waiting after about ten; they need room for a second delivery
 
 _log = structlog.get_logger("ledger")
@@ -70,10 +71,19 @@ class Parts:
 class Writer:
     """See the module. `start` begins the thread; without it `perform` runs in the caller's (the simulation, the CLI)."""
 
-    def __init__(self, parts: Parts, *, kinds: Sequence[type[Command]] = KINDS, batch: int = BATCH, waiting: int = WAITING) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        kinds: Sequence[type[Command]] = KINDS,
+        batch: int = BATCH,
+        waiting: int = WAITING,
+        hopeless: float = HOPELESS_SECONDS,
+    ) -> None:
         self._parts = parts
         self._batch = batch
         self._bound = waiting
+        self._hopeless = hopeless
         self._queues: dict[type[Command], deque[Ticket]] = {kind: deque() for kind in kinds}
         self._ready = threading.Condition(threading.Lock())
         self._idle = False
@@ -85,6 +95,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self.refusal = ""  # how the last transaction was refused; empty: it was committed, or failed by its own fault
+        self._for_all = False  # the refusal would meet every other command too; a conflict over rows of PostgreSQL would not
         self._told_at: float | None = None  # monotonic: when the log last said so
         self._followed_at = float("-inf")  # monotonic: when the key that seals was looked up last
         self._committing = False  # a commit may have been sent in the transaction at hand
@@ -160,6 +171,7 @@ class Writer:
 
     def _run(self) -> None:
         while tickets := self._take():
+            began = time.monotonic()
             try:
                 outcomes, news = self.perform([ticket.wanted for ticket in tickets])
             except Exception as error:  # noqa: BLE001 - the thread must live on: everything else stands still without it
@@ -172,6 +184,8 @@ class Writer:
                 return
             deliver(zip(tickets, outcomes, strict=True))
             self._tell(news)
+            if self.refusal and self._for_all and time.monotonic() - began >= self._hopeless:
+                self._refuse_waiting(self.refusal)
 
     def _take(self) -> list[Ticket]:
         """Wait for work; return the oldest ticket and what waits of its kind, or nothing when all is done and closed."""
@@ -195,6 +209,14 @@ class Writer:
                     break
                 tickets.append(queue.popleft())
             return tickets
+
+    def _refuse_waiting(self, why: str) -> None:
+        """Answer all that wait: what they ask for would be refused too, after as long a wait each (the kinds are asked in turn)."""
+        with self._ready:
+            tickets = [ticket for queue in self._queues.values() for ticket in queue]
+            for queue in self._queues.values():
+                queue.clear()
+        deliver((ticket, (None, LedgerUnavailableError(why))) for ticket in tickets)
 
     def _die(self, crash: BaseException, tickets: list[Ticket]) -> None:
         with self._ready:
@@ -281,6 +303,7 @@ class Writer:
             raise LedgerUnavailableError(gone)
 
     def _ours(self, error: Exception) -> Exception:
+        self._for_all = not self._parts.engines.postgres or classify(error) is Fault.UNAVAILABLE
         if not isinstance(error, sa.exc.SQLAlchemyError | psycopg.Error):
             return error
         ours = tell(error, self._parts.engines.place)

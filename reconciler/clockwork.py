@@ -45,6 +45,7 @@ RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; th
 STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
+STANDS_SECONDS: Final = 60.0  # a claim that takes longer hangs: the record answers or refuses within seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # between claims while the record refuses
 
 Audit = Callable[[], Awaitable[Mapping[str, int]]]
@@ -93,6 +94,7 @@ class Clockwork:
         self._driver: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crew = Crew(record=record, world=world, performer=performer, pace=pace, settings=settings, worker=worker, freed=self._freed)
+        self._drove = world.monotonic()  # when the driver last came round
         self.claims = {"runs": 0, "claimed": 0, "failures": 0}
 
         async def tidy() -> Mapping[str, int]:
@@ -143,6 +145,11 @@ class Clockwork:
             "duties": self.ticks.describe(),
         }
 
+    def late(self) -> list[str]:
+        """Return the duties that have not gone well for too long; `claim`: the driver hangs or is gone."""
+        stands = self._world.monotonic() - self._drove > self._settings.poll_seconds * 3 + STANDS_SECONDS
+        return [*self.ticks.late(), *(["claim"] if stands else [])]
+
     async def drain(self, seconds: float | None = None) -> Drained:
         """Stop claiming, wait for what is under way, interrupt the rest, close the connections (C8, B103)."""
         self._stop.set()
@@ -163,6 +170,7 @@ class Clockwork:
         pause = 0.0
         while not self._stop.is_set():
             self._wake.clear()
+            self._drove = self._world.monotonic()
             pause = await self._claim(pause)
             with contextlib.suppress(TimeoutError):
                 # While the record refuses, wake-ups do not hurry the next try; the end does.
@@ -215,10 +223,11 @@ class Clockwork:
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0
+        more = {"work": self.claims, "beat": self.ticks.events}
         for duty in self.ticks.duties:
             if not duty.fresh:
                 continue
-            counts = {**duty.counts, "runs": duty.runs, **(self.claims if duty.name == "work" else {})}
+            counts = {**duty.counts, "runs": duty.runs, **more.get(duty.name, {})}
             beat = Beat(duty=duty.name, process=self._worker, now=self._world.now(), ok=duty.ok, counts=counts, error=duty.error)
             await self._record.write(beat)
             duty.fresh = False

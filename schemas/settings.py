@@ -31,6 +31,7 @@ class WebSettings:
     head_bytes: int = 32_768
     api_body_bytes: int = 1_048_576
     max_wait_seconds: int = 60
+    answer_seconds: float = 8.0  # a database that has said nothing for so long is unavailable: 503
     max_connections: int = 4_096
     shutdown_seconds: float = 8.0
 
@@ -65,6 +66,7 @@ class Settings:
     """The whole configuration."""
 
     database_url: str = "sqlite:///var/gateway.db"
+    database_pooled: bool = False  # a pooler that keeps no session stands before PostgreSQL (pgbouncer, transaction mode)
     public_url: str = "http://127.0.0.1:8080"
     key_file: str = "var/master.key"
     artifact_dir: str = "var/artifacts"

@@ -20,7 +20,7 @@ def migrate(config: opening.Config = None, database_url: opening.DatabaseUrl = N
     from ledger.migrate import migrate as bring_up_to_date
 
     found = opening.configuration(config, database_url)
-    engines = open_engines(found.settings.database_url)
+    engines = open_engines(found.settings.database_url, pooled=found.settings.database_pooled)
     try:
         changed = bring_up_to_date(engines)
     finally:

@@ -1,6 +1,8 @@
 """`gateway operations`: the operator's view of any owner's operations, and what people may ask of them."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -89,6 +91,36 @@ def history(operation: Id, config: opening.Config = None, database_url: opening.
         (row["seq"], row["at"], row["actor"], row["from_state"], row["to_state"], row["cause"], row["code"], row["text"]) for row in rows
     ]
     show.table(("SEQ", "AT", "ACTOR", "FROM", "TO", "CAUSE", "CODE", "WORDS"), shown)
+
+
+@app.command()
+def bundle(
+    operation: Id,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a new file, readable by you alone, instead.")] = None,
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """Print everything on record about an operation as one JSON document: for the provider's support, or an auditor."""
+    del json  # a bundle is JSON, asked for or not
+    from gateway.bundle import document
+    from ledger.bundle import gather
+
+    with opening.record(config, database_url) as house:
+        gathered = house.ledger.read_now(gather, operation, None)
+    if gathered is None:
+        raise CommandError(f"there is no operation {operation[:100]}; see gateway operations list")
+    if output is None:
+        show.emit(document(gathered, house.settings.retention))
+        return
+    try:
+        with open(output, "x", encoding="utf-8", opener=_private) as file:
+            file.write(show.document(document(gathered, house.settings.retention)) + "\n")
+    except FileExistsError:
+        raise CommandError(f"{output} is there already: name another file, or remove it") from None
+    except OSError as error:
+        raise CommandError(f"{output} cannot be written: {error.strerror}") from None
+    typer.echo(f"{output}")
 
 
 @app.command()
@@ -184,6 +216,10 @@ def described(op: "Operation", retention: "RetentionSettings") -> dict[str, Any]
         "reads": {"failures": op.read_failures, "last_error": op.last_read_error, "last_at": time_text(op.last_read_at)},
         "lease": {"owner": op.lease_owner, "until": time_text(op.lease_until)} if op.lease_owner else None,
     }
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 def _load(house: "House", operation: str) -> "Operation":
