@@ -37,6 +37,7 @@ SWEEPS: Final[Mapping[str, SweepPart]] = {
     "sweep.beats": "beats",
     "sweep.faults": "faults",
 }
+WAL_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
@@ -108,6 +109,7 @@ class Clockwork:
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
                 *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
+                Duty(name="wal", seconds=WAL_SECONDS, run=record.tend),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),

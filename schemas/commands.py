@@ -10,7 +10,7 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +279,7 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch | Checkpoint
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]
