@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from ledger.fold import Fold
 from ledger.jobs import lock_jobs
+from ledger.stepped import set_right
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.transaction import Transaction
 from schemas.commands import Sweep, Swept
@@ -30,6 +31,8 @@ def sweep(tx: Transaction, commands: list[Sweep]) -> list[Swept]:
 
 def _sweep(tx: Transaction, command: Sweep) -> Swept:
     counts: Counter[str] = Counter()
+    if command.stepped:  # first: what a step has put off is not silent
+        counts["set_right"] = set_right(tx, command)
     _receipts(tx, command, counts)
     _unclaimed(tx, command, counts)
     _silent(tx, command, counts)
