@@ -12,8 +12,10 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger import history
-from ledger.errors import RecordError
+from ledger.errors import LedgerError, RecordError
+from ledger.rowfaults import note, writable
 from ledger.rows import changed, from_row
+from ledger.successors import wake
 from ledger.tables import artifacts, operations
 from ledger.tables import history as history_table
 from ledger.tables import history_texts as texts_table
@@ -39,6 +41,7 @@ class Fold:
     def __init__(self, tx: Transaction, now: Micros) -> None:
         self.tx = tx
         self.now = now
+        self.unreadable: dict[str, Exception] = {}  # rows that were to be locked and are at fault: set aside
         self._old: dict[str, Operation] = {}
         self._new: dict[str, Operation] = {}
         self._inserted: set[str] = set()
@@ -47,13 +50,21 @@ class Fold:
         self._files: list[dict[str, Any]] = []
 
     def lock(self, ids: Iterable[str]) -> None:
-        """Lock and load operations, in id order. Unknown ids are absent afterwards."""
+        """Lock and load operations, in id order. Unknown ids are absent afterwards; so are rows at fault, which are set aside."""
         wanted = sorted(set(ids) - self._new.keys())
         for start in range(0, len(wanted), CHUNK):
             chunk = wanted[start : start + CHUNK]
             query = sa.select(operations).where(operations.c.id.in_(chunk)).order_by(operations.c.id).with_for_update()
-            for row in self.tx.connection.execute(query):
-                self.take(from_row(row, self.tx.vault))
+            rows = self.tx.connection.execute(query).all()
+            sound = set(writable(self.tx, (row.id for row in rows), self.now))
+            for row in rows:
+                try:
+                    if row.id not in sound:
+                        raise RecordError(f"{row.id} breaks a constraint of the database: nothing can be written to it")
+                    self.take(from_row(row, self.tx.vault))
+                except LedgerError as error:
+                    note(self.tx, row.id, error, self.now)
+                    self.unreadable[row.id] = error
 
     def take(self, operation: Operation) -> None:
         """Take an operation whose row is locked already."""
@@ -94,9 +105,10 @@ class Fold:
     ) -> Decision:
         """Decide and take the decision over into the batch. `holds_lease`: the evidence's bringer may reschedule."""
         before = self._new[operation_id]
-        contract = self.tx.contracts.get(before.provider)
-        if contract is None:
+        whole = self.tx.contracts.get(before.provider)
+        if whole is None:
             raise UnknownProviderError(f"provider {before.provider} is not configured here")
+        contract = whole.of(before.action)
         decision = decide(before, evidence, contract, now=self.now, chance=chance, started_at=started_at, cause_id=cause_id)
         if decision.refused is not None:
             return decision
@@ -124,10 +136,18 @@ class Fold:
             result = connection.execute(_update(columns), rows)
             if result.rowcount != len(rows):
                 raise RecordError(f"{len(rows) - result.rowcount} operations changed under the lock")
+        ended = [old.id for old in self._old.values() if self._rests(old)]
+        for start in range(0, len(ended), CHUNK):
+            wake(self.tx, ended[start : start + CHUNK], self.now)
 
     def inserted(self) -> list[Operation]:
         """Return the new operations, as judged, for insertion."""
         return [self._new[operation_id] for operation_id in sorted(self._inserted)]
+
+    def _rests(self, old: Operation) -> bool:
+        """Return whether an operation that others wait for has ended in this batch, or began to wait for a person."""
+        new = self._new[old.id]
+        return new.superseded_by is not None and new.state is not old.state and (new.state in FINAL or new.state in PARKED)
 
     def _group(self, groups: dict[tuple[str, ...], list[dict[str, Any]]], old: Operation, new: Operation) -> None:
         if old == new:
@@ -175,7 +195,7 @@ class Fold:
         wanted = next((effect.at for effect in decision.effects if isinstance(effect, DueAt)), None)
         leased = before.lease_until is not None and not holds_lease
         if op.state in FINAL or op.state in PARKED:
-            waits = op.state in PARKED and (op.granted_reads > 0 or op.watch_until is not None)
+            waits = op.watch_until is not None or (op.state in PARKED and op.granted_reads > 0)
             if leased and waits and op.state is before.state:
                 # The lease holder settles; a hint meanwhile makes it look again.
                 due = op.due_at
@@ -233,6 +253,7 @@ def _seen(op: Operation) -> tuple[Any, ...]:
         op.collect_deadline,
         op.unverified,
         op.superseded_by,
+        op.waits_for,
     )
 
 

@@ -20,8 +20,9 @@ from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
-from schemas.commands import Beat, Sweep
+from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
 from schemas.world import World
@@ -29,8 +30,17 @@ from schemas.world import World
 _log = structlog.get_logger("reconciler")
 
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
+SWEEPS: Final[Mapping[str, SweepPart]] = {
+    "sweep": "receipts",
+    "sweep.unclaimed": "unclaimed",
+    "sweep.silent": "silent",
+    "sweep.beats": "beats",
+    "sweep.faults": "faults",
+}
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
+RETENTION_SECONDS: Final = 600.0
+RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; the next one goes on
 STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
@@ -72,6 +82,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self._record = record
         self._world = world
@@ -94,13 +105,17 @@ class Clockwork:
             parts = await asyncio.to_thread(store.sweep, world.now() - PART_AGE_SECONDS * SECOND)
             return {"parts": parts, "strays": await remove_strays(record, store, world.now() - STRAY_AGE_SECONDS * SECOND)}
 
+        async def retain() -> Mapping[str, int]:
+            return {} if retention is None else await retention.run_once(RETENTION_RUN_SECONDS)
+
         self.ticks = Ticks(
             (
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
-                Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
+                *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
+                *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
@@ -200,13 +215,25 @@ class Clockwork:
         self._wake.set()
         return {}
 
-    async def _sweep(self) -> Mapping[str, int]:
+    def _sweeper(self, part: SweepPart) -> Callable[[], Awaitable[Mapping[str, int]]]:
+        """Return the duty of one part of the sweep: each has its own transaction, last success and counts, and fails alone."""
+
+        async def run() -> Mapping[str, int]:
+            sweep = Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance(), part=part)
+            swept = await self._record.write(sweep)
+            return swept.counts
+
+        return self._sweep_silent if part == "silent" else run
+
+    async def _sweep_silent(self) -> Mapping[str, int]:
+        """Drive on what is silent; after a step of the clock what waits for a time that is gone."""
         self._look_at_the_clock()
         swept = await self._record.write(
             Sweep(
                 now=self._world.now(),
                 limit=SWEEP_LIMIT,
                 chance=self._world.chance(),
+                part="silent",
                 stepped=self._stepped,
                 longest_lease=round(max(self._settings.lease_seconds * LONGEST_LEASES, LONGEST_LEASE_SECONDS) * SECOND),
             )

@@ -64,8 +64,8 @@ class CreateBody(Body):
     deadlines: DeadlinesBody | None = None
     expect: ExpectBody | None = None
     approval: ApprovalBody | None = None
-    supersedes: Name | None = Field(default=None, description="not available yet")
-    resumes: Name | None = Field(default=None, description="not available yet")
+    supersedes: Name | None = Field(default=None, description="an operation that is ended first; this one is sent when it is final")
+    resumes: Name | None = Field(default=None, description="an operation that has ended, which this one takes up again")
     notify: Name | None = Field(default=None, description="not available yet")
     metadata: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=64)], Annotated[str, Field(max_length=1_000)]], Field(max_length=50)
@@ -114,13 +114,15 @@ class ErrorView(Shown):
 
 
 class RemoteView(Shown):
-    """What the provider says, in its own words. `progress` as reported: no promise."""
+    """What the provider says, in its own words. `progress` as reported: no promise. `failed_reads` in a row say that it is silent."""
 
     job_id: str | None
     state: str | None
     progress: float | None
     provider_time: Time | None
     observed_at: Time | None
+    failed_reads: int
+    read_error: str | None
 
 
 class DeadlinesView(Shown):
@@ -189,6 +191,7 @@ class LinksView(Shown):
     cancel: str
     decision: str
     result: str
+    bundle: str
 
 
 class OperationView(Shown):
@@ -230,9 +233,10 @@ class OperationView(Shown):
 
 
 class OperationsView(Shown):
-    """One page of operations, newest first. `next_cursor` null: the last page."""
+    """One page of operations, newest first. `unreadable`: ids of stored ones that cannot be shown. `next_cursor` null: the last page."""
 
     operations: list[OperationView]
+    unreadable: list[str]
     next_cursor: str | None
 
 

@@ -10,6 +10,7 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
+from schemas.upkeep import Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,13 @@ class Register:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """`key_reused`: the key stands for another request. `job_taken`: the job id belongs to somebody else (opaque)."""
+    """`key_reused`: the key stands for another request. `job_taken`: the job id belongs to somebody else (opaque).
 
-    outcome: Literal["created", "replayed", "key_reused", "key_expired", "job_taken"]
+    `unknown_link`: no such operation for this owner (resumes: of this provider). `already_superseded`: it has a successor.
+    `not_final`: what is to be resumed has not ended.
+    """
+
+    outcome: Literal["created", "replayed", "key_reused", "key_expired", "job_taken", "unknown_link", "already_superseded", "not_final"]
     operation: Operation | None = None
 
 
@@ -208,9 +213,12 @@ class Renew:
     now: Micros
 
 
+SweepPart = Literal["all", "receipts", "unclaimed", "silent", "beats", "faults"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Drive on what was left: orphans, unprocessed receipts, silent operations. Bounded by `limit`.
+    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`.
 
     `stepped`: the clock may have been set back; leases longer than `longest_lease` are nobody's then.
     """
@@ -218,6 +226,7 @@ class Sweep:
     now: Micros
     limit: int
     chance: float
+    part: SweepPart = "all"
     stepped: bool = False
     longest_lease: Micros = 3_600_000_000
 
@@ -275,7 +284,7 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

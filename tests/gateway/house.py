@@ -73,6 +73,26 @@ CONTRACTS = {
     "small": HEAD + SIGNED + EVENT + "[limits]\ndelivery_bytes = 2000\n",
     "private": HEAD + SIGNED + EVENT + WORK,
     "secretless": HEAD + SIGNED + EVENT + WORK,
+    "payments": HEAD
+    + SIGNED
+    + EVENT
+    + """
+[actions.refund.create]
+path = "/refunds"
+job_id = "body:id"
+token = { in = "header", name = "Idempotency-Key", form = "uuid", max_length = 36 }
+take = ["charge"]
+[actions.refund.status]
+path = "/refunds/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+[actions.refund.deadlines]
+create_seconds = 77
+[actions.report.status]
+path = "/reports/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+""",
     "adopted": HEAD
     + SIGNED
     + EVENT

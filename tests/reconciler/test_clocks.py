@@ -91,7 +91,7 @@ def test_a_clock_that_is_set_back_stops_no_read(tmp_path: Path) -> None:
     async def scenario() -> None:
         provider = Alive()
         async with serving(provider) as server, house(tmp_path, {"jobs": server.url}, start=False) as home:
-            sweep = next(duty for duty in home.clockwork.ticks.duties if duty.name == "sweep")
+            sweep = next(duty for duty in home.clockwork.ticks.duties if duty.name == "sweep.silent")
             await home.clockwork.ticks.run_once(sweep)
             name = await home.register(mode=Mode.ADOPT, remote_job_id="job-1", request=None)
             home.world.moment -= 7_200 * SECOND

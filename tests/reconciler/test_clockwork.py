@@ -11,7 +11,7 @@ from typing import Any
 
 from artifacts.store import Store
 from ledger import queries
-from reconciler.clockwork import STANDS_SECONDS, remove_strays
+from reconciler.clockwork import STANDS_SECONDS, SWEEPS, remove_strays
 from schemas.contract import Limits
 from schemas.operation import SECOND
 from schemas.states import Mode, State
@@ -333,7 +333,7 @@ def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
         async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
             shown = home.clockwork.describe()
             duties = {duty["duty"]: duty for duty in shown["duties"]}
-            assert set(duties) == {"work", "renew", "sweep", "audit", "tidy", "beat"}
+            assert set(duties) == {"work", "renew", *SWEEPS, "audit", "tidy", "beat"}
             assert duties["sweep"]["seconds"] == 7.0
             assert duties["renew"]["seconds"] == 7.5
             for duty in duties.values():
