@@ -126,7 +126,7 @@ def test_what_the_walk_leaves_is_never_committed() -> None:
 
 
 def proofs() -> Iterator[tuple[str, str]]:
-    for page in (README, ARCHITECTURE, FAULTS):
+    for page in (FAULTS, README, ARCHITECTURE):
         yield from re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", page)
 
 
