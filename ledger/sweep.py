@@ -11,6 +11,7 @@ from ledger.fold import Fold
 from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.leases import NEXT_PAIR
 from ledger.rowfaults import aside, look_again, writable
+from ledger.stepped import set_right
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.tables_upkeep import upkeep
 from ledger.transaction import Transaction
@@ -182,6 +183,8 @@ def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     Each owner's are a range of the index of due operations; the owners are walked by seeks, so many at a time, from where
     the last sweep ended.
     """
+    if command.stepped:  # first: what a step has put off is not silent
+        counts["set_right"] += set_right(tx, command)
     for provider, contract in sorted(tx.contracts.items()):
         kinds = contract.kinds() or {"": contract}
         left = command.limit

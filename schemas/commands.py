@@ -218,12 +218,17 @@ SweepPart = Literal["all", "receipts", "unclaimed", "silent", "beats", "faults"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`."""
+    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`.
+
+    `stepped`: the clock may have been set back; leases longer than `longest_lease` are nobody's then.
+    """
 
     now: Micros
     limit: int
     chance: float
     part: SweepPart = "all"
+    stepped: bool = False
+    longest_lease: Micros = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
