@@ -273,6 +273,7 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     from reconciler.leases import Leases
     from reconciler.pace import Pace
     from reconciler.transport import Transport
+    from reconciler.walker import Walker
 
     settings, world, contracts = house.settings, house.world, house.contracts
     credential_of = credentials(settings, stored or material(house), world)
@@ -319,4 +320,5 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         worker=worker,
         audit=audit,
         fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
+        walker=Walker(record=house.ledger, world=world, accounts=accounts, pace=pace, credential=credential_of),
     )

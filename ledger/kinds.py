@@ -22,6 +22,7 @@ from schemas.commands import (
     Sweep,
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
+from schemas.sweeping import ClaimWalks, SettleWalk
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -45,6 +46,8 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     SettleFetch: ("ledger.fetches", "settle_fetches"),
     Quarantine: ("ledger.quarantine", "quarantine"),
     Replay: ("ledger.replay", "replay"),
+    ClaimWalks: ("ledger.walks", "claim_walks"),
+    SettleWalk: ("ledger.walks", "settle_walks"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

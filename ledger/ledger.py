@@ -38,6 +38,7 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.contract import Contract
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, Fetch, HandshakeNoted, NoteHandshake, SettleFetch, WantKey
+from schemas.sweeping import ClaimWalks, SettleWalk, Walk, WalkSettled
 
 CLOSE_SECONDS: Final = 8.0
 P = ParamSpec("P")
@@ -166,6 +167,10 @@ class Ledger:
     @overload
     async def write(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
     @overload
+    async def write(self, command: ClaimWalks) -> Walk | None: ...
+    @overload
+    async def write(self, command: SettleWalk) -> WalkSettled: ...
+    @overload
     async def write(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     async def write(self, command: Command) -> Any:
         """Return the answer to `command` after its commit. Needs `start`.
@@ -199,6 +204,10 @@ class Ledger:
     def write_now(self, command: NoteHandshake) -> HandshakeNoted: ...
     @overload
     def write_now(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
+    @overload
+    def write_now(self, command: ClaimWalks) -> Walk | None: ...
+    @overload
+    def write_now(self, command: SettleWalk) -> WalkSettled: ...
     @overload
     def write_now(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     def write_now(self, command: Command) -> Any:

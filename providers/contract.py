@@ -24,6 +24,7 @@ from schemas.contract import (
     Deadlines,
     EventMap,
     Limits,
+    ListRule,
     RecoveryRule,
     ResultRule,
     RetryRules,
@@ -42,6 +43,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "status": StatusRule,
     "cancel": CancelRule,
     "result": ResultRule,
+    "list": ListRule,
     "limits": Limits,
     "deadlines": Deadlines,
 }

@@ -7,7 +7,7 @@ from typing import Any, Final
 from providers.contract_faults import Faults, Path
 from providers.places import compile_expression, compile_place, first_unknown
 from providers.verification.times import UNITS
-from schemas.contract import Auth, CancelRule, CreateRule, EventMap, RecoveryRule, ResultRule, RetryRules, StatusRule
+from schemas.contract import Auth, CancelRule, CreateRule, EventMap, ListRule, RecoveryRule, ResultRule, RetryRules, StatusRule
 
 OURS: Final = ("token", "operation", "reference", "trace_id")
 """Template fields known before the provider has answered."""
@@ -25,6 +25,7 @@ _NEEDED: Final = (
     ("status", "path", "name the address of one job, as in /v1/reports/{remote_job_id}"),
     ("status", "state", "name the place of the provider's word, as in body:status"),
     ("cancel", "path", "name the address, as in /v1/reports/{remote_job_id}/cancel"),
+    ("list", "path", "name the address of the list, as in /v1/reports?limit=100"),
 )
 
 Sections = Mapping[str, Any]
@@ -41,6 +42,7 @@ def check_sections(sections: Sections, faults: Faults) -> None:
         StatusRule: _status,
         CancelRule: _cancel,
         ResultRule: _result,
+        ListRule: _list,
     }
     for section in sections.values():
         if check := checks.get(type(section)):
@@ -209,10 +211,24 @@ def _result(result: ResultRule, faults: Faults) -> None:
             _request("GET", file.path, known, path, faults)
 
 
+def _list(rule: ListRule, faults: Faults) -> None:
+    path: Path = ("list",)
+    _request("GET", rule.path, (), path, faults)
+    _places({"items": rule.items, "next": rule.next}, path, faults)
+    _expressions({"job_id": rule.job_id, "reference": rule.reference, "time": rule.time}, path, faults)
+    if not rule.items or not rule.job_id:
+        faults.add(path, "needs items (the place of the array) and job_id (the id in an item)")
+    if rule.newest_first and not rule.time:
+        faults.add((*path, "newest_first"), "needs time: where to stop is judged by it")
+    for key in ("max_pages", "overlap_seconds", "grace_seconds"):
+        if getattr(rule, key) < 1:
+            faults.add((*path, key), "must be 1 or more")
+
+
 def _support(sections: Sections, faults: Faults) -> None:
     create, status, recovery = sections.get("create"), sections.get("status"), sections.get("recovery")
     if status is None:
-        for name in ("create", "cancel", "result"):
+        for name in ("create", "cancel", "result", "list"):
             if sections.get(name) is not None:
                 faults.add((name,), "needs a [status] section: only an authoritative read says how a job ended")
     if not isinstance(recovery, RecoveryRule):

@@ -21,6 +21,7 @@ from reconciler.fetching import FETCH_SECONDS, Fetcher
 from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.ticks import Duty, Ticks, told
+from reconciler.walker import WALK_LIMIT_SECONDS, WALK_SECONDS, Walker
 from schemas.commands import Beat, Sweep
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
@@ -68,6 +69,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        walker: Walker | None = None,
     ) -> None:
         self._record = record
         self._world = world
@@ -95,6 +97,7 @@ class Clockwork:
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
+                *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,

@@ -10,6 +10,7 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
+from schemas.sweeping import ClaimWalks, SettleWalk
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -274,7 +275,7 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | ClaimWalks | SettleWalk
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

@@ -228,6 +228,23 @@ class ResultRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListRule:
+    """The provider's list of jobs, walked now and then to compare it with the record (MISSION C9). Read only."""
+
+    path: str = ""  # without fields: it is one for the whole account
+    items: str = "body:data"  # place of the array
+    job_id: str = "id"  # JMESPath in an item
+    reference: str = ""  # JMESPath in an item: our operation's id or token, where create puts it
+    time: str = ""  # JMESPath in an item: when the job was made
+    newest_first: bool = False  # a walk may stop at what an earlier one has seen
+    next: str = ""  # place of the next page's cursor; empty: one page
+    next_param: str = "after"  # query parameter that carries the cursor
+    max_pages: int = 200  # of one walk
+    overlap_seconds: int = 3_600  # how far a walk looks back behind the newest job that the last one saw
+    grace_seconds: int = 600  # a job or a record younger than this may still find its other half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The provider's and our own bounds."""
 
@@ -272,6 +289,7 @@ class Contract:
     status: StatusRule | None = None
     cancel: CancelRule | None = None
     result: ResultRule | None = None
+    list: ListRule | None = None
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     samples: tuple[Mapping[str, Any], ...] = ()
