@@ -33,7 +33,8 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
 CODE = "\n".join(re.findall(r"`[^`\n]+`", GUIDE)) + "".join(re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL))
 SECTIONS = [
     shapes.EventMap, shapes.RetryRules, shapes.Handshake, shapes.Auth, shapes.TokenRule, shapes.CreateRule,
-    shapes.RecoveryRule, shapes.StatusRule, shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.ListRule, shapes.Limits, shapes.Deadlines,
+    shapes.RecoveryRule, shapes.StatusRule, shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.ListRule,
+    shapes.Limits, shapes.Deadlines,
 ]  # fmt: skip
 RENAMED = {"place": "in"}
 WORDS = {
