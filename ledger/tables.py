@@ -153,6 +153,7 @@ operations = sa.Table(
     sa.Column("verdict_cause", text),
     # added by later migrations: in the order in which they stand in every database
     sa.Column("waits_for", text),  # folded
+    sa.Column("effects", text),  # folded
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),

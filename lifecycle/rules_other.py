@@ -168,13 +168,17 @@ def _agrees(state: State, reading: Reading) -> bool:
 
 
 def _incident(case: Case, text: str) -> Decision:
-    if case.operation.incident_id is not None:
-        return Decision()
+    """Open an incident; while one is open, a further contradiction is a history row of its own."""
     draft = Draft(case)
+    evidence = case.evidence
+    cause = Cause.CREATE_ANSWER if isinstance(evidence, JobKnown) and evidence.source == "create" else Cause.READING
+    if case.operation.incident_id is not None:
+        draft.note(cause, "incident_again", text=text)
+        return draft.done()
     seq = case.operation.history_seq + 1
     tail = f"{case.operation.id.removeprefix('op_')}_{seq}"
     draft.note(
-        Cause.READING,
+        cause,
         "incident",
         text=text,
         incident_id=f"inc_{tail}",

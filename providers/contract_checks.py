@@ -16,6 +16,7 @@ WITH_JOB: Final = ("remote_job_id", *OURS)
 
 _ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-fA-F:]+\](?::[0-9]{1,5})?")
 _ANSWERS = re.compile(r"[1-5](?:xx|[0-9]{2})")
+MAX_EFFECTS: Final = 16  # of [status.effects]: each is shown with every ended operation
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _MIN_SUCCESS, _MAX_SUCCESS = 200, 299
 # Keys that no default can know: a guessed address or place would pass every check and fail at the first operation.
@@ -183,6 +184,9 @@ def _status(status: StatusRule, faults: Faults) -> None:
     path: Path = ("status",)
     _request(status.method, status.path, WITH_JOB, path, faults)
     _places({name: getattr(status, name) for name in ("state", "job_id", "progress", "provider_time", "error")}, path, faults)
+    _places(status.effects, (*path, "effects"), faults)
+    if len(status.effects) > MAX_EFFECTS:
+        faults.add((*path, "effects"), f"has more than {MAX_EFFECTS} names")
     if not status.readings:
         faults.add((*path, "readings"), 'is missing; say what the provider\'s words mean, as in done = "succeeded"')
     if set(status.ok) & set(status.not_found):

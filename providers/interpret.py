@@ -43,7 +43,7 @@ from schemas.evidence import (
 from schemas.http import AnsweredOutcome, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.jsontext import canonical
 from schemas.operation import Micros, Operation
-from schemas.states import Errand, Reading, State
+from schemas.states import ENDED_READINGS, Errand, Reading, State
 
 __all__ = [
     "cancel",
@@ -176,7 +176,22 @@ def _facts(answer: AnsweredOutcome, body: object, contract: Contract, rule: Stat
         error_code=code,
         error_message=message,
         has_result=has_result(contract, reading, answer),
+        effects=_effects(answer, body, rule) if reading in ENDED_READINGS else (),
     )
+
+
+def _effects(answer: AnsweredOutcome, body: object, rule: StatusRule) -> tuple[tuple[str, str], ...]:
+    """Return what the final answer says that the job did (E5), in the contract's order; what is not said is left out."""
+    said = ((name, _plain(find(place, answer, body))) for name, place in rule.effects.items())
+    return tuple((name, text) for name, text in said if text)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return repr(value) if finite(value) is not None else ""
+    return sanitise(as_text(value, MAX_STATE), MAX_STATE)
 
 
 def _read(facts: StatusFacts) -> Read:

@@ -179,6 +179,7 @@ class StatusRule:
     progress: str = ""
     provider_time: str = ""
     error: str = ""
+    effects: Mapping[str, str] = field(default_factory=dict)  # NAME -> place: what an ended job did, paid or left behind
     not_found: tuple[int, ...] = (404, 410)
     not_found_grace_seconds: int = 60  # after the create a 404 means: not visible yet
     poll_seconds: int = 15  # first pause between reads

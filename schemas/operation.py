@@ -84,6 +84,7 @@ class Operation:
     error_code: str | None = None
     unverified: bool = False  # the last deadline was declared without the provider answering
     superseded_by: str | None = None
+    effects: str | None = None  # JSON object of texts: what the ended job did, by its provider's last word
     waits_for: str | None = None  # a predecessor that must have ended first; nothing has been sent
 
     # working
@@ -132,6 +133,6 @@ FOLDED = (
     "cancel_requested_at", "cancel_by", "cancel_outcome",
     "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
-    "waits_for",
+    "waits_for", "effects",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""

@@ -11,6 +11,7 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("operations", sa.Column("waits_for", sa.Text()))
+    op.add_column("operations", sa.Column("effects", sa.Text()))
     waits, succeeds = sa.text("waits_for IS NOT NULL"), sa.text("supersedes IS NOT NULL")
     op.create_index("ix_operations_waits", "operations", ["waits_for"], sqlite_where=waits, postgresql_where=waits)
     op.create_index(
