@@ -20,10 +20,10 @@ from cli.exposure import exposed
 from cli.house import House
 from cli.material import Stored
 from gateway.conflicts import USUAL
-from ledger import examine, inbox, queries
+from ledger import examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
-from ledger.vault import load_key
+from ledger.keyfile import load_keys
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
 from schemas.world import World
@@ -31,6 +31,7 @@ from schemas.world import World
 Level = Literal["ok", "note", "warning", "fault"]
 FRESH: Final[Micros] = 90 * SECOND  # the slowest duty of the reconciler runs every minute
 SKEW: Final[Micros] = 2 * SECOND  # more than this and `readyz` fails
+SHOWN_ROWS: Final = 20
 ROOM_BYTES: Final = 1 << 30  # less free disk than this is told
 
 
@@ -66,7 +67,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
-        if contracts[name].create is not None and provider.credential is None:
+        if any(kind.create for kind in contracts[name].kinds().values()) and provider.credential is None:
             cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
             findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
     findings.extend(_record(configuration, world))
@@ -113,11 +114,13 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
         yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
         return
     try:
-        load_key(place)
+        keys = load_keys(place)
     except LedgerError as error:
         yield Finding(level="fault", about="key file", found=str(error))
     else:
-        yield Finding(level="ok", about="key file", found=f"{place} holds a key")
+        held = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        cure = "" if len(keys) == 1 else "gateway keys rotate-master, then gateway keys forget-master"
+        yield Finding(level="ok" if len(keys) == 1 else "note", about="key file", found=f"{place} holds {held}", cure=cure)
 
 
 def _sqlite_file(settings: Settings) -> Path | None:
@@ -149,7 +152,7 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _scheduler(world: World) -> Iterator[Finding]:
     """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
-    from reconciler.ticks import Duty, Ticks
+    from reconciler.ticks import DEMANDED, Duty, Ticks
 
     async def nothing() -> dict[str, int]:
         return {}
@@ -167,7 +170,7 @@ def _scheduler(world: World) -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
-        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        shown = ", ".join(f"{name} {job[name]}" for name in DEMANDED)
         kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
         yield Finding(level="ok", about="scheduler", found=kept)
 
@@ -187,6 +190,7 @@ def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
         return
     try:
         yield from _database(house)
+        yield from _rows(house)
         yield from _operations(house)
         yield from _heartbeats(house)
         yield from _inbox(house)
@@ -212,6 +216,14 @@ def _database(house: House) -> Iterator[Finding]:
     if clock is not None and abs(clock - house.world.now()) > SKEW:
         skew = (house.world.now() - clock) / SECOND
         yield Finding(level="fault", about="clock", found=f"this host is {skew:+.1f} s off the database's", cure="run NTP on both")
+
+
+def _rows(house: House) -> Iterator[Finding]:
+    """Tell the rows that were set aside because they cannot be read or written (B113)."""
+    for row in house.ledger.read_now(rowfaults.left_alone, SHOWN_ROWS):
+        cure = "gateway database check names what is wrong; it is tried again by itself, ever more seldom"
+        found = f"{row['row']} is left alone, for the {row['times']}. time: {row['reason']}"
+        yield Finding(level="fault", about=row["place"], found=found, cure=cure)
 
 
 def _operations(house: House) -> Iterator[Finding]:

@@ -38,7 +38,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _WATCH_SECONDS: Final = 2.0
 _PROBE_SECONDS: Final = 15.0  # longer than the writer tries
 # Settings that a running process cannot change: what they name is open.
-_FIXED: Final = ("database_url", "key_file", "artifact_dir", "public_url", "web")
+_FIXED: Final = ("database_url", "database_pooled", "key_file", "artifact_dir", "public_url", "web")
 _log = structlog.get_logger("house")
 
 
@@ -156,7 +156,12 @@ class Process:
         house = self.house
         self._endpoints = Endpoints(self._made(house))
         gate = composition.gate(
-            house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler, refresh=self._refresh
+            house,
+            endpoints=self._endpoints,
+            closing=self._closing,
+            expects_reconciler=self._reconciler,
+            refresh=self._refresh,
+            late=lambda: () if self._clockwork is None else self._clockwork.late(),  # of the one that a reload has put in place
         )
         await serve(create_app(gate), house.settings.web, on_started=self._told, stop=self._closing, listening=listening)
 

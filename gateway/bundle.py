@@ -12,6 +12,7 @@ from gateway.call import Answer, Call
 from gateway.operations import identity, not_found
 from ledger.bundle import Gathered, gather
 from providers.answers import redact
+from schemas.settings import RetentionSettings
 
 FORMAT: Final = "gateway-bundle-1"
 RESPONSE_START: Final = 2_048  # characters of an answer
@@ -31,10 +32,10 @@ async def bundle(call: Call) -> Answer:
     if gathered is None:
         raise not_found()
     name = f'attachment; filename="{gathered.operation.id}.json"'
-    return Answer(content=document(gathered), headers=(("Content-Disposition", name),))
+    return Answer(content=document(gathered, call.gate.settings.retention), headers=(("Content-Disposition", name),))
 
 
-def document(gathered: Gathered) -> dict[str, Any]:
+def document(gathered: Gathered, retention: RetentionSettings) -> dict[str, Any]:
     """Return the bundle as a JSON object (`schemas.api_bundle.BundleView`)."""
     op = gathered.operation
     parts = {
@@ -48,7 +49,7 @@ def document(gathered: Gathered) -> dict[str, Any]:
     request_ids = [row["provider_request_id"] for row in gathered.exchanges if row["provider_request_id"]]
     return {
         "format": FORMAT,
-        "operation": view.operation(op),
+        "operation": view.operation(op, retention),
         "account": {
             "provider": op.provider,
             "origin": op.origin,

@@ -75,7 +75,7 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     "delivery_refused": Kind(401, "The delivery is not accepted as genuine and fresh", retry=True, new_key=False),
     "unreadable_delivery": Kind(400, "The genuine delivery cannot be read; it is kept", retry=True, new_key=False),
     # ourselves
-    "busy": Kind(503, "Too much is waiting to be written", retry=True, new_key=False),
+    "busy": Kind(503, "Too much is arriving or waiting to be written", retry=True, new_key=False),
     "unavailable": Kind(503, "The record cannot be reached now", retry=True, new_key=False),
     "internal_error": Kind(500, "Something went wrong here", retry=True, new_key=False),
 }

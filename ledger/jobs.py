@@ -5,6 +5,7 @@ second sees what the first one wrote. Keys are locked in sorted order, before an
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -31,6 +32,18 @@ def lock_jobs(tx: Transaction, keys: Iterable[JobKey], now: Micros) -> dict[JobK
         for provider, job, operation in tx.connection.execute(statement, rows[start : start + CHUNK]):
             owners[provider, job] = operation
     return owners
+
+
+def named_job(tx: Transaction, job: JobKey | None, owners: Mapping[JobKey, str | None]) -> str:
+    """Return the job that a delivery names, where its own word may make it an operation's: signed, and nobody else's."""
+    return job[1] if job is not None and owners.get(job) is None and not tx.unsigned(job[0]) else ""
+
+
+def note_owner(fold: Fold, job: JobKey | None, operation: str, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> None:
+    """Make the operation the owner of a locked job that its judgement has just given it; `bind_jobs` writes it."""
+    op = fold.get(operation)
+    if job is not None and op is not None and op.remote_job_id == job[1] and owners.get(job) is None:
+        owners[job] = bound[job] = operation
 
 
 def bind_jobs(fold: Fold, bound: Mapping[JobKey, str], *, chance: float) -> None:
@@ -89,6 +102,7 @@ MARK = (
 """Say what became of deliveries, one row of `b_id`, `status`, `operation` each."""
 
 
+@cache  # building a statement costs as much as running it
 def _upsert(*, postgres: bool) -> Any:
     """Return the locking upsert; its no-op update locks a row that is there and returns it too."""
     if postgres:

@@ -23,6 +23,7 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.sweeping import ClaimWalks, SettleWalk
+from schemas.upkeep import Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -48,11 +49,16 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Replay: ("ledger.replay", "replay"),
     ClaimWalks: ("ledger.walks", "claim_walks"),
     SettleWalk: ("ledger.walks", "settle_walks"),
+    Expire: ("ledger.retention", "expire"),
+    Rewrap: ("ledger.rewrap", "rewrap"),
+    Switch: ("ledger.rewrap", "switch"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)
 LAST: Final = frozenset({Quarantine})
 """Kinds that are taken only while nothing else waits: what strangers can cause at will must not delay anybody (B10)."""
+CAREFUL: Final = frozenset({ClaimWork, Ingest, Sweep, Expire})
+"""Kinds that concern many rows, or what a provider has sent once: where the database refuses one, it is run again row by row (B113)."""
 
 
 _loaded: Final[dict[type[Command], Function]] = {}

@@ -1,16 +1,17 @@
 """The record as the other rooms see it: commands are written, queries are read, listeners are told what changed."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
-from ledger.engine import PREPARE_AFTER, Engines, open_engines
+from ledger.engine import Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
 from ledger.readers import Readers
 from ledger.transaction import View
 from ledger.vault import Vault
-from ledger.wakeups import FileWakeups, PostgresWakeups
+from ledger.wakeups import ClockWakeups, FileWakeups, PostgresWakeups
 from ledger.writer import News, Parts, Writer, no_crash
 from schemas.commands import (
     AddKey,
@@ -39,6 +40,7 @@ from schemas.commands import (
 from schemas.contract import Contract
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, Fetch, HandshakeNoted, NoteHandshake, SettleFetch, WantKey
 from schemas.sweeping import ClaimWalks, SettleWalk, Walk, WalkSettled
+from schemas.upkeep import Expire, Expired, Rewrap, Rewrapped, Switch
 
 CLOSE_SECONDS: Final = 8.0
 P = ParamSpec("P")
@@ -73,7 +75,7 @@ class Ledger:
         )
         self._writer = Writer(parts)
         self._readers = Readers(engines, vault)
-        self._wakeups: PostgresWakeups | FileWakeups | None = None
+        self._wakeups: PostgresWakeups | FileWakeups | ClockWakeups | None = None
 
     @classmethod
     def open(
@@ -86,14 +88,14 @@ class Ledger:
         chance: Callable[[], float] = lambda: 0.5,
         crash_point: Callable[[str], None] = no_crash,
         application_name: str = "gateway",
-        prepare_threshold: int | None = PREPARE_AFTER,
+        pooled: bool = False,
     ) -> Self:
-        """Connect, bring the schema up to date (or only check it) and prove the master key.
+        """Connect, bring the schema up to date (or only check it) and prove the master key. `pooled` as in `open_engines`.
 
         Raises ConfigurationError (wrong address or key, schema too new, or too old without `migrate`) and
         LedgerUnavailableError.
         """
-        engines = open_engines(url, application_name=application_name, prepare_threshold=prepare_threshold)
+        engines = open_engines(url, application_name=application_name, pooled=pooled)
         try:
             if migrate:
                 bring_up_to_date(engines)
@@ -112,18 +114,19 @@ class Ledger:
         self._writer.start()
         self._readers.start()
         if self.engines.postgres and several_processes is not False:
-            self._wakeups = PostgresWakeups(self.engines, self._heard)
+            self._wakeups = ClockWakeups(self._heard) if self.engines.pooled else PostgresWakeups(self.engines, self._heard)
         elif self.engines.path is not None and several_processes:
             self._wakeups = FileWakeups(self.engines, self._heard)
         if self._wakeups is not None:
             self._wakeups.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Commit what waits, answer what is asked, close. Answers False when the writer did not end in time."""
+        """Commit what waits, answer what is asked, close: all within `timeout`. Answers False when the writer did not end in time."""
+        end = time.monotonic() + timeout
         drained = self._writer.close(timeout)
-        self._readers.close(timeout)
+        self._readers.close(max(0.0, end - time.monotonic()))
         if self._wakeups is not None:
-            self._wakeups.close(timeout)
+            self._wakeups.close(max(0.0, end - time.monotonic()))
         self.engines.close()
         return drained
 
@@ -171,6 +174,12 @@ class Ledger:
     @overload
     async def write(self, command: SettleWalk) -> WalkSettled: ...
     @overload
+    async def write(self, command: Expire) -> Expired: ...
+    @overload
+    async def write(self, command: Rewrap) -> Rewrapped: ...
+    @overload
+    async def write(self, command: Switch) -> str: ...
+    @overload
     async def write(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     async def write(self, command: Command) -> Any:
         """Return the answer to `command` after its commit. Needs `start`.
@@ -208,6 +217,12 @@ class Ledger:
     def write_now(self, command: ClaimWalks) -> Walk | None: ...
     @overload
     def write_now(self, command: SettleWalk) -> WalkSettled: ...
+    @overload
+    def write_now(self, command: Expire) -> Expired: ...
+    @overload
+    def write_now(self, command: Rewrap) -> Rewrapped: ...
+    @overload
+    def write_now(self, command: Switch) -> str: ...
     @overload
     def write_now(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     def write_now(self, command: Command) -> Any:

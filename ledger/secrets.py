@@ -1,16 +1,21 @@
 """Stored secrets: sealed, ended by time or by revocation, and which of them matched (MISSION B11)."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ledger.errors import VaultError
 from ledger.tables_receiving import secret_uses, secrets
 from ledger.transaction import RECEIVING, Transaction, View
 from schemas.delivery import Delivery
 from schemas.operation import Micros
 from schemas.receiving import AddSecret, EndSecret, SecretUse, StoredSecret
 
+_log = structlog.get_logger("ledger")
 MAX_SECRETS = 1_000
 """Stored secrets that are read; far more than a hundred providers' rotations leave."""
 _REFERENCED = ":"
@@ -95,13 +100,17 @@ def note_uses(tx: Transaction, deliveries: Iterable[Delivery]) -> None:
         }
     if not rows:
         return
-    insert = (postgresql.insert if tx.postgres else sqlite.insert)(secret_uses)
+    tx.connection.execute(_count_uses(postgres=tx.postgres), [rows[key] for key in sorted(rows)])
+
+
+@cache  # building a statement costs as much as running it
+def _count_uses(*, postgres: bool) -> Any:
+    insert = (postgresql.insert if postgres else sqlite.insert)(secret_uses)
     new, old = insert.excluded, secret_uses.c
     later = sa.case((new.last_used_at > old.last_used_at, new.last_used_at), else_=old.last_used_at)
-    upsert = insert.on_conflict_do_update(
+    return insert.on_conflict_do_update(
         index_elements=[old.provider, old.secret_id], set_={"last_used_at": later, "uses": old.uses + new.uses}
     )
-    tx.connection.execute(upsert, [rows[key] for key in sorted(rows)])
 
 
 # --- queries
@@ -113,10 +122,13 @@ def stored_secrets(view: View, provider: str | None = None) -> list[StoredSecret
     query = sa.select(secrets).order_by(c.created_at.desc(), c.id.desc()).limit(MAX_SECRETS)
     if provider is not None:
         query = query.where(c.provider == provider)
-    return [
-        StoredSecret(**{**row, "value": view.vault.unseal("secrets", "value", row["id"], row["value"])})
-        for row in reversed(view.connection.execute(query).mappings().all())
-    ]
+    found = []
+    for row in reversed(view.connection.execute(query).mappings().all()):
+        try:
+            found.append(StoredSecret(**{**row, "value": view.vault.unseal("secrets", "value", row["id"], row["value"])}))
+        except VaultError as error:  # one that does not open is missing; the others verify
+            _log.error("ledger.secret_unreadable", secret=row["id"], fault=str(error))
+    return found
 
 
 def uses(view: View, provider: str | None = None) -> list[SecretUse]:

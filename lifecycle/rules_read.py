@@ -8,7 +8,7 @@ from lifecycle.case import Case, Draft
 from lifecycle.rules_result import apply_collection, ending_without_result, give_up
 from schemas.decision import Decision
 from schemas.evidence import Read, ReadFailed, StatusFacts
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Micros
 from schemas.states import ALIVE_READINGS, ENDED_READINGS, FINAL, PARKED, CancelOutcome, Cause, Reading, State
 
 _ABSENCES_TO_VANISH = 2
@@ -25,12 +25,12 @@ def read(case: Case) -> Decision:
         draft.note(Cause.READING, "read_of_former_job")
         return draft.done()
     _observe(draft, evidence)
-    apply_facts(draft, evidence.facts, Cause.READING)
+    apply_facts(draft, evidence.facts, Cause.READING, wish=evidence.next_after)
     return draft.done()
 
 
-def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
-    """Move the draft by what a status answer says; also used where the create answer is one."""
+def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause, *, wish: Micros | None = None) -> None:
+    """Move the draft by what a status answer says; also used where the create answer is one. `wish`: no news before this time."""
     case = draft.case
     if draft.op.state in _AFTER_THE_END and facts.reading not in ENDED_READINGS:
         _unended(draft, facts, cause)
@@ -38,11 +38,11 @@ def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     match facts.reading:
         case Reading.UNKNOWN:
             _say(draft, facts, cause, "unknown_word")
-            _go_on(draft)
+            _go_on(draft, wish)
         case Reading.ABSENT:
             _absent(draft, facts)
         case Reading.QUEUED | Reading.RUNNING:
-            _alive(draft, facts, cause)
+            _alive(draft, facts, cause, wish)
         case Reading.SUCCEEDED | Reading.FAILED | Reading.CANCELLED | Reading.EXPIRED:
             if draft.op.state in _AFTER_THE_END:
                 _ended_again(draft, facts, cause)
@@ -51,7 +51,7 @@ def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
             else:
                 ended(draft, facts, cause)
     if draft.op.state in PARKED and draft.op.state is case.operation.state:
-        _watch_on(draft)
+        watch_on(draft)
 
 
 def ended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
@@ -104,7 +104,7 @@ def read_failed(case: Case) -> Decision:
         last_read_at=case.started_at,
     )
     if op.state in PARKED:
-        _watch_on(draft)
+        watch_on(draft)
         return draft.done()
     if schedule.overdue(op, case.started_at) and schedule.window_over(op, case.contract, case.now):
         declare(draft, unverified=True)
@@ -138,7 +138,7 @@ def declare(draft: Draft, *, unverified: bool) -> None:
             )
             if until is not None and until > draft.case.now:
                 draft.work(watch_until=until)
-                _watch_on(draft)
+                watch_on(draft)
         case State.CREATE_UNKNOWN:
             draft.go(
                 State.CREATE_UNRESOLVED,
@@ -178,17 +178,17 @@ def _say(draft: Draft, facts: StatusFacts, cause: Cause, code: str) -> None:
         draft.note(cause, code, reading=facts.reading, remote_state=facts.remote_state)
 
 
-def _alive(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
+def _alive(draft: Draft, facts: StatusFacts, cause: Cause, wish: Micros | None) -> None:
     op = draft.op
     match op.state:
         case State.ACCEPTED:
             draft.go(State.OBSERVING, cause, f"seen_{facts.reading}", reading=facts.reading, remote_state=facts.remote_state)
         case _:
             _say(draft, facts, cause, f"seen_{facts.reading}")
-    _go_on(draft)
+    _go_on(draft, wish)
 
 
-def _go_on(draft: Draft) -> None:
+def _go_on(draft: Draft, wish: Micros | None) -> None:
     """Alive, or unknown: read on, cancel on, or declare the clock that has run out."""
     case, op = draft.case, draft.op
     if op.state in PARKED or op.state in FINAL:
@@ -198,7 +198,7 @@ def _go_on(draft: Draft) -> None:
     elif op.state is State.CANCEL_REQUESTED:
         draft.due(case.now)
     else:
-        draft.due(schedule.after_success(op, case.contract, case.now, case.chance))
+        draft.due(schedule.after_success(op, case.contract, case.now, case.chance, wish=wish))
 
 
 def _unended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
@@ -207,7 +207,7 @@ def _unended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     if draft.op.remote_state != facts.remote_state:
         draft.note(cause, "stale_reading", remote_state=facts.remote_state)
     if draft.op.state in PARKED:
-        _watch_on(draft)
+        watch_on(draft)
         return
     draft.work(collect_tries=draft.op.collect_tries + 1)
     if schedule.overdue(draft.op, case.started_at):
@@ -256,16 +256,16 @@ def _ended_again(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     )
 
 
-def _watch_on(draft: Draft) -> None:
-    """A parked operation was read: one granted read less; a watch goes on slowly until its end."""
+def watch_on(draft: Draft) -> None:
+    """A parked or ended operation was read: one granted read less; a watch goes on slowly until a read after its end."""
     case, op = draft.case, draft.op
     draft.work(granted_reads=max(0, op.granted_reads - 1))
     if op.watch_until is None:
         return
     status = case.contract.status
     slow = (status.max_poll_seconds if status is not None else 600) * SECOND
-    if case.now + slow < op.watch_until:
-        draft.due(case.now + slow)
+    if case.started_at < op.watch_until:
+        draft.due(min(case.now + slow, max(op.watch_until, case.now)))
     else:
         draft.work(watch_until=None)
 
@@ -277,5 +277,5 @@ def parked_not_found(case: Case) -> Decision:
     """A granted lookup found nothing: the question stays."""
     draft = Draft(case)
     draft.work(verified_at=case.now, last_read_at=case.started_at)
-    _watch_on(draft)
+    watch_on(draft)
     return draft.done()

@@ -5,7 +5,7 @@ from typing import Any, Final
 from urllib.parse import parse_qs, urlsplit
 
 from providers.answers import find, instant, job_id_text, read_json
-from providers.interpret import read_failure
+from providers.failures import read_failure
 from providers.places import as_id, as_text, compile_place, template_fields
 from providers.requests import USER_AGENT, UnbuildableError, auth_header, is_origin, with_query
 from schemas.contract import Contract, ListRule
@@ -28,17 +28,19 @@ class Page:
 
 
 def list_rule(contract: Contract) -> ListRule | None:
-    """Return how this provider lists its jobs: its [list], or the list of its [recovery] where that needs no operation."""
+    """Return how this provider lists its jobs: its [list], or the list of its [recovery] where one GET without fields pages by a cursor."""
     if contract.list is not None:
         return contract.list
     recovery = contract.recovery
-    if "list" not in recovery.strategies or template_fields(recovery.path):
+    if "list" not in recovery.strategies or template_fields(recovery.path) or recovery.method != "GET" or recovery.paging != "cursor":
         return None
     return ListRule(
         path=recovery.path,
         items=recovery.items,
         job_id=recovery.job_id,
         reference=recovery.match,
+        time=recovery.created,
+        newest_first=bool(recovery.created),
         next=recovery.next,
         next_param=recovery.next_param,
     )
@@ -61,7 +63,7 @@ def page_request(rule: ListRule, contract: Contract, origin: str, cursor: str, *
     )
 
 
-def read_page(outcome: Outcome, rule: ListRule, origin: str, now: Micros) -> Page | ReadFailed:
+def read_page(outcome: Outcome, rule: ListRule, contract: Contract, origin: str, now: Micros) -> Page | ReadFailed:
     """Return what one page says. Anything but a whole, readable page is a failed read: silence proves nothing."""
     match outcome:
         case NotSentOutcome(error=error) | MaybeOutcome(error=error):
@@ -69,7 +71,7 @@ def read_page(outcome: Outcome, rule: ListRule, origin: str, now: Micros) -> Pag
         case AnsweredOutcome(status=code):
             pass
     if code != 200:  # noqa: PLR2004 - nothing else carries a list
-        return read_failure(outcome, now)
+        return read_failure(outcome, contract, now)
     body = read_json(outcome)
     if body.problem:
         return ReadFailed(layer="protocol", error=body.problem)

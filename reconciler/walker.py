@@ -99,7 +99,7 @@ class Walker:
             until = retry_after(outcome, self._world.now())
             if until is not None:
                 self._pace.hold(name, (until - self._world.now()) / SECOND, self._world.monotonic())
-        return read_page(outcome, rule, account.origin, self._world.now())
+        return read_page(outcome, rule, account.contract, account.origin, self._world.now())
 
     def _paused(self, walk: Walk, rule: ListRule) -> SettleWalk:
         now = self._world.now()

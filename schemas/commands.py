@@ -11,6 +11,7 @@ from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
 from schemas.sweeping import ClaimWalks, SettleWalk
+from schemas.upkeep import Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,13 +214,17 @@ class Renew:
     now: Micros
 
 
+SweepPart = Literal["all", "receipts", "unclaimed", "silent", "beats", "faults"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Drive on what was left: orphans, unprocessed receipts, silent operations. Bounded by `limit`."""
+    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`."""
 
     now: Micros
     limit: int
     chance: float
+    part: SweepPart = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -275,7 +280,7 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | ClaimWalks | SettleWalk
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch | ClaimWalks | SettleWalk
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

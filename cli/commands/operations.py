@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from cli.house import House
     from schemas.evidence import Evidence
     from schemas.operation import Operation
+    from schemas.settings import RetentionSettings
 
 app = typer.Typer(help="Operations of every owner: look, refresh, cancel, decide.", rich_markup_mode=None)
 
@@ -45,7 +46,7 @@ def list_(
     with opening.record(config, database_url) as house:
         found = list(_take(house, wanted, wanted_status, limit))
     if json:
-        show.emit([described(op) for op in found])
+        show.emit([described(op, house.settings.retention) for op in found])
         return
     from lifecycle.public import public_status
 
@@ -64,9 +65,9 @@ def show_(operation: Id, config: opening.Config = None, database_url: opening.Da
     with opening.record(config, database_url) as house:
         op = _load(house, operation)
     if json:
-        show.emit(described(op))
+        show.emit(described(op, house.settings.retention))
     else:
-        show.facts({name: value for name, value in described(op).items() if name != "links"})
+        show.facts({name: value for name, value in described(op, house.settings.retention).items() if name != "links"})
 
 
 @app.command()
@@ -110,11 +111,11 @@ def bundle(
     if gathered is None:
         raise CommandError(f"there is no operation {operation[:100]}; see gateway operations list")
     if output is None:
-        show.emit(document(gathered))
+        show.emit(document(gathered, house.settings.retention))
         return
     try:
         with open(output, "x", encoding="utf-8", opener=_private) as file:
-            file.write(show.document(document(gathered)) + "\n")
+            file.write(show.document(document(gathered, house.settings.retention)) + "\n")
     except FileExistsError:
         raise CommandError(f"{output} is there already: name another file, or remove it") from None
     except OSError as error:
@@ -135,7 +136,7 @@ def refresh(
 
     by = opening.who(name)
     with opening.record(config, database_url) as house:
-        _told(_petition(house, operation, by, RefreshAsked(by=by)), json)
+        _told(house, _petition(house, operation, by, RefreshAsked(by=by)), json)
 
 
 @app.command()
@@ -153,7 +154,7 @@ def cancel(
 
     by = opening.who(name)
     with opening.record(config, database_url) as house:
-        _told(_petition(house, operation, by, CancelAsked(by=by, reason=_words(reason), expected_effect=_words(effect))), json)
+        _told(house, _petition(house, operation, by, CancelAsked(by=by, reason=_words(reason), expected_effect=_words(effect))), json)
 
 
 @app.command()
@@ -197,7 +198,7 @@ def decide(
             seconds=seconds,
             accept_duplicate_risk=accept_duplicate_risk,
         )
-        _told(_petition(house, operation, by, evidence), json)
+        _told(house, _petition(house, operation, by, evidence), json)
 
 
 @app.command()
@@ -240,14 +241,14 @@ def _walk(row: Mapping[str, Any]) -> dict[str, Any]:
     return {**shown, **{name: show.when(row[name]) for name in ("last_at", "due_at", "began_at", "watermark")}}
 
 
-def described(op: "Operation") -> dict[str, Any]:
+def described(op: "Operation", retention: "RetentionSettings") -> dict[str, Any]:
     """Return what the owner sees, and what only the operator may know."""
     from gateway.view import operation, time_text
 
     return {
         "owner": op.owner,
         "subject": op.subject,
-        **operation(op),
+        **operation(op, retention),
         "origin": op.origin,
         "mode": op.mode,
         "contract_digest": op.contract_digest,
@@ -278,6 +279,8 @@ def _take(house: "House", wanted: Any, status: Any, limit: int) -> Iterator["Ope
     taken, place = 0, None
     while taken < limit:
         page = house.ledger.read_now(queries.operations, wanted, PAGE, place)
+        for name in page.unreadable:
+            typer.echo(f"gateway: {name} is stored and cannot be read; gateway database check tells why", err=True)
         for op in page:
             if status is None or public_status(op) == status:
                 yield op
@@ -305,9 +308,9 @@ def _petition(house: "House", operation: str, by: str, evidence: "Evidence") -> 
     return answer.operation
 
 
-def _told(op: "Operation", json: bool) -> None:
+def _told(house: "House", op: "Operation", json: bool) -> None:
     if json:
-        show.emit(described(op))
+        show.emit(described(op, house.settings.retention))
         return
     from lifecycle.public import message, stage
 

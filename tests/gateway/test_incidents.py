@@ -58,7 +58,7 @@ def test_an_incident_is_a_question_beside_an_end_that_stays(tmp_path: Path) -> N
             await contradicted(home, operation, Reading.CANCELLED)
             again = (await client.get(f"{OPERATIONS}/{operation}")).json()
             assert again["incident"] == shown.json()["incident"]
-            assert (await codes(client, operation))[-2:] == ["incident", "incident_again"]
+            assert (await codes(client, operation))[-2:] == ["incident", "incident_goes_on"]
             address = f"{OPERATIONS}/{operation}/decision"
             answer = {"question": listed["question"]["id"], "answer": "acknowledge"}
             silent = await client.post(address, json=answer)

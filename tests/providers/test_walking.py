@@ -31,7 +31,7 @@ readings = { done = "succeeded" }
 def read(value: Any, rule: ListRule = RULE, status: int = 200) -> Page | ReadFailed:
     body = value if isinstance(value, bytes) else json.dumps(value).encode()
     headers = (("content-type", "application/json"),)
-    return read_page(AnsweredOutcome(status=status, headers=headers, body=body), rule, HOME, 0)
+    return read_page(AnsweredOutcome(status=status, headers=headers, body=body), rule, CONTRACT, HOME, 0)
 
 
 def test_a_page_is_its_jobs_and_its_cursor() -> None:
@@ -63,7 +63,7 @@ def test_what_is_not_a_whole_readable_page_proves_nothing(value: Any) -> None:
 @pytest.mark.parametrize("outcome", [NotSentOutcome(error="x"), MaybeOutcome(error="x"), AnsweredOutcome(status=503)])
 def test_a_page_that_did_not_come_is_a_failed_read(outcome: Outcome) -> None:
     """C4: outages are no news about jobs."""
-    assert isinstance(read_page(outcome, RULE, HOME, 0), ReadFailed)
+    assert isinstance(read_page(outcome, RULE, CONTRACT, HOME, 0), ReadFailed)
 
 
 def test_a_next_link_is_never_followed_only_its_cursor_is_taken() -> None:
