@@ -1,4 +1,4 @@
-"""Successors that wait for their predecessors, and the two-way sweep. Frozen: later changes are migrations of their own."""
+"""Successors that wait for their predecessors. Frozen: later changes are migrations of their own."""
 
 import sqlalchemy as sa
 from alembic import op
@@ -11,51 +11,8 @@ depends_on = None
 
 def upgrade() -> None:
     op.add_column("operations", sa.Column("waits_for", sa.Text()))
-    op.add_column("operations", sa.Column("effects", sa.Text()))
     waits, succeeds = sa.text("waits_for IS NOT NULL"), sa.text("supersedes IS NOT NULL")
     op.create_index("ix_operations_waits", "operations", ["waits_for"], sqlite_where=waits, postgresql_where=waits)
     op.create_index(
         "uq_operations_supersedes", "operations", ["supersedes"], unique=True, sqlite_where=succeeds, postgresql_where=succeeds
-    )
-    _sweep()
-
-
-def _sweep() -> None:
-    op.create_table(
-        "remote_walks",
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("fence", sa.BigInteger(), nullable=False),
-        sa.Column("due_at", sa.BigInteger(), nullable=False),
-        sa.Column("began_at", sa.BigInteger()),
-        sa.Column("cursor", sa.Text(), nullable=False),
-        sa.Column("pages", sa.BigInteger(), nullable=False),
-        sa.Column("newest", sa.BigInteger()),
-        sa.Column("oldest", sa.BigInteger()),
-        sa.Column("untimed", sa.BigInteger(), nullable=False),
-        sa.Column("watermark", sa.BigInteger()),
-        sa.Column("walks", sa.BigInteger(), nullable=False),
-        sa.Column("failures", sa.BigInteger(), nullable=False),
-        sa.Column("last_at", sa.BigInteger()),
-        sa.Column("error", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("provider", name=op.f("pk_remote_walks")),
-    )
-    op.create_table(
-        "remote_seen",
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("remote_job_id", sa.Text(), nullable=False),
-        sa.PrimaryKeyConstraint("provider", "remote_job_id", name=op.f("pk_remote_seen")),
-    )
-    op.create_table(
-        "remote_findings",
-        sa.Column("provider", sa.Text(), nullable=False),
-        sa.Column("kind", sa.Text(), nullable=False),
-        sa.Column("remote_job_id", sa.Text(), nullable=False),
-        sa.Column("operation", sa.Text(), nullable=False),
-        sa.Column("made_at", sa.BigInteger()),
-        sa.Column("first_at", sa.BigInteger(), nullable=False),
-        sa.Column("last_at", sa.BigInteger(), nullable=False),
-        sa.Column("confirmed_at", sa.BigInteger()),
-        sa.Column("resolved_at", sa.BigInteger()),
-        sa.PrimaryKeyConstraint("provider", "kind", "remote_job_id", name=op.f("pk_remote_findings")),
-        sa.CheckConstraint("kind IN ('duplicate', 'leak', 'missing')", name=op.f("ck_remote_findings_kind")),
     )
