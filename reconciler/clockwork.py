@@ -22,6 +22,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
+from reconciler.walker import WALK_LIMIT_SECONDS, WALK_SECONDS, Walker
 from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
@@ -83,6 +84,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        walker: Walker | None = None,
         retention: Retention | None = None,
     ) -> None:
         self._record = record
@@ -119,6 +121,7 @@ class Clockwork:
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
+                *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,

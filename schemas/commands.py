@@ -10,6 +10,7 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
+from schemas.sweeping import ClaimWalks, SettleWalk
 from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 
@@ -284,7 +285,8 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch | Checkpoint
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | ClaimWalks | SettleWalk
+    | Expire | Rewrap | Switch | Checkpoint
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]
