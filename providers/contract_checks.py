@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
+from providers.origins import fault_of, is_any
 from providers.places import compile_expression, compile_place, first_unknown
 from providers.verification.times import UNITS
 from schemas.contract import Auth, CancelRule, CreateRule, EventMap, RecoveryRule, ResultRule, RetryRules, StatusRule
@@ -14,7 +15,6 @@ OURS: Final = ("token", "operation", "reference", "trace_id")
 WITH_JOB: Final = ("remote_job_id", *OURS)
 """Template fields once the job id is known."""
 
-_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-fA-F:]+\](?::[0-9]{1,5})?")
 _ANSWERS = re.compile(r"[1-5](?:xx|[0-9]{2})")
 _METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _MIN_SUCCESS, _MAX_SUCCESS = 200, 299
@@ -68,7 +68,7 @@ def check_complete(document: Mapping[str, Any], faults: Faults) -> None:
 
 def check_origin(origin: str, path: Path, faults: Faults) -> None:
     """Add a fault unless `origin` is empty or scheme, host and port alone."""
-    if origin and not _ORIGIN.fullmatch(origin):
+    if origin and (is_any(origin) or origin.endswith("/") or fault_of(origin)):
         faults.add(path, "must be an origin alone, as in https://api.example.com (no path, no slash at the end)")
 
 
@@ -198,7 +198,8 @@ def _cancel(cancel: CancelRule, faults: Faults) -> None:
 def _result(result: ResultRule, faults: Faults) -> None:
     _places(result.values, ("result", "values"), faults)
     for origin in result.origins:
-        check_origin(origin, ("result", "origins"), faults)
+        if fault := fault_of(origin):
+            faults.add(("result", "origins"), fault)
     known = (*WITH_JOB, *(f"result.{name}" for name in result.values))
     for index, file in enumerate(result.files):
         path: Path = ("result", "files", index)

@@ -10,6 +10,7 @@ from urllib.parse import parse_qs, urlsplit
 
 from providers.answers import find, is_page, job_id_text, read_json, retry_after, sanitise
 from providers.interpret import read_failure
+from providers.origins import origin_of
 from providers.places import TemplateError, as_id, as_text, compile_place, render
 from providers.requests import UnbuildableError, call, fields, path_of, with_query
 from schemas.contract import Contract, RecoveryRule
@@ -164,10 +165,11 @@ def _cursor(value: Any, operation: Operation, rule: RecoveryRule) -> str | ReadF
 
 
 def _from_link(link: str, operation: Operation, rule: RecoveryRule) -> str:
+    home = origin_of(operation.origin)
+    if not home or origin_of(link) != home:
+        return ""
     try:
-        parts, home = urlsplit(link), urlsplit(operation.origin)
-        same = (parts.scheme, parts.hostname, parts.port) == (home.scheme, home.hostname, home.port) and "@" not in parts.netloc
-        return parse_qs(parts.query, max_num_fields=50).get(rule.next_param, [""])[0] if same else ""
+        return parse_qs(urlsplit(link).query, max_num_fields=50).get(rule.next_param, [""])[0]
     except ValueError:
         return ""
 

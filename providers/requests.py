@@ -8,9 +8,10 @@ import hashlib
 import re
 from collections.abc import Mapping
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import quote, urlencode
 
 from providers.answers import job_id_text
+from providers.origins import address
 from providers.places import TemplateError, render, template_fields
 from schemas.contract import Contract, CreateRule
 from schemas.evidence import CancelRefused, CreateAmbiguous, CreateRejected, Evidence, NotSent, ReadFailed, ResultGone
@@ -124,14 +125,14 @@ def call(
     body: bytes = b"",
 ) -> HttpRequest:
     """Return a call to the pinned origin, with trace and (where there is one) credential. Raises UnbuildableError."""
-    base = operation.origin.rstrip("/")
-    if not is_origin(base):
+    base = address(operation.origin)
+    if base is None or "?" in base.url:
         raise UnbuildableError("unusable_origin", "the operation's origin is no http or https address")
     secret = auth_header(contract, credential)
     own_trace = ((contract.trace_header, operation.trace_id),) if contract.trace_header else ()
     return HttpRequest(
         method=method,
-        url=base + path,
+        url=base.url.rstrip("/") + path,
         headers=(
             ("Accept", "application/json"),
             ("Accept-Encoding", "identity"),
@@ -147,16 +148,6 @@ def call(
         connect_seconds=contract.limits.connect_seconds,
         total_seconds=contract.limits.total_seconds,
     )
-
-
-def is_origin(text: str) -> bool:
-    """Say whether `text` is an http(s) address without userinfo, query and fragment (a path prefix is allowed)."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
 
 
 def auth_header(contract: Contract, credential: str | None) -> tuple[tuple[str, str], ...]:

@@ -10,9 +10,10 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from urllib.parse import urljoin
 
 from providers.answers import find, is_page, looks_like_html, media_type, read_json, retry_after
+from providers.origins import MAX_URL, address, is_any, listed, origin_of
 from providers.places import as_id, as_text
 from providers.requests import (
     USER_AGENT,
@@ -30,8 +31,8 @@ from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutc
 from schemas.operation import Micros, Operation
 from schemas.states import Errand, Reading
 
-_MAX_URL: Final = 8_192
-_URL_TEXT = re.compile(r"[\x21-\x7e]+")
+_UNUSABLE = re.compile(r"[\x00-\x20\\\x7f]")  # urljoin would drop or reread them
+_MAX_DIGEST: Final = 8_192
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # RFC 9530 section 2 (`sha-256=:…:`) and the older RFC 3230 (`SHA-256=…`), both base64.
 _DIGEST = re.compile(r"(?i)(?:^|[,\s])sha-256=:?([A-Za-z0-9+/]{43}=):?")
@@ -162,7 +163,9 @@ def download(outcome: Outcome, file: FileRequest, operation: Operation, now: Mic
             return CollectFailed(error=error)
         case AnsweredOutcome(status=200):
             return None
-        case AnsweredOutcome(status=404 | 410 as status) if _origin(file.request.url) == _origin(operation.origin) and not is_page(outcome):
+        case AnsweredOutcome(status=404 | 410 as status) if origin_of(file.request.url) == origin_of(operation.origin) and not is_page(
+            outcome
+        ):
             return ResultGone(code=f"http_{status}", message="the provider has no such result (any more)")
         case AnsweredOutcome(status=status):
             return CollectFailed(error=f"http_{status}", retry_after=retry_after(outcome, now))
@@ -202,7 +205,7 @@ def _content_length(answer: AnsweredOutcome) -> int | None:
 def _header_sums(answer: AnsweredOutcome) -> tuple[str, ...]:
     found = []
     for name in ("content-digest", "repr-digest", "digest"):
-        if digest := _DIGEST.search(answer.header(name)[:_MAX_URL]):
+        if digest := _DIGEST.search(answer.header(name)[:_MAX_DIGEST]):
             try:
                 found.append(base64.b64decode(digest[1], validate=True).hex())
             except (binascii.Error, ValueError):
@@ -258,33 +261,22 @@ def _download(operation: Operation, contract: Contract, file: ResultFile, source
 def _link(value: Any, operation: Operation, rule: ResultRule, result_origins: Sequence[str]) -> _Link | ResultGone:
     refused = ResultGone(code="unusable_url", message="the provider's result address cannot be used")
     text = value.strip() if isinstance(value, str) else ""
-    if not text or len(text) > _MAX_URL or not _URL_TEXT.fullmatch(text) or "\\" in text:
+    if not text or len(text) > MAX_URL or _UNUSABLE.search(text):
         return refused
     try:
-        url = urljoin(operation.origin.rstrip("/") + "/", text).partition("#")[0]
-        parts = urlsplit(url)
+        found = address(urljoin(operation.origin.rstrip("/") + "/", text))
     except ValueError:
         return refused
-    origin = _origin(url)
-    if not origin or "@" in parts.netloc:
+    if found is None:
         return refused
-    if origin == _origin(operation.origin):
-        return _Link(url=url, own=True, private=True)
-    if any(origin == _origin(allowed) for allowed in result_origins):
-        return _Link(url=url, own=False, private=True)
-    if parts.scheme == "https" and any(origin == _origin(allowed) for allowed in rule.origins):
-        return _Link(url=url, own=False, private=False)
+    if found.origin == origin_of(operation.origin):
+        return _Link(url=found.url, own=True, private=True)
+    if (entry := listed(found.origin, result_origins)) is not None:
+        # A list entry that stands for many hosts lets the provider choose one: only its domain is the operator's word.
+        return _Link(url=found.url, own=False, private=not is_any(entry))
+    if found.https and listed(found.origin, rule.origins) is not None:
+        return _Link(url=found.url, own=False, private=False)
     return ResultGone(
         code="foreign_origin",
         message="the provider's result lies on an origin that is not listed: add it to `result_origins` of this provider, then retry",
     )
-
-
-def _origin(url: str) -> str:
-    """Return scheme://host:port of a URL in lower case, or the empty text."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{parts.hostname.rstrip('.')}:{port}" if parts.hostname and port else ""

@@ -17,6 +17,7 @@ from artifacts.store import Store
 from ledger.errors import SecretMissingError
 from lifecycle.errands import acts
 from providers import interpret, recovery, requests
+from providers.origins import same_base
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
 from reconciler import collect
@@ -124,7 +125,7 @@ class Performer:
         operation, errand = claimed.operation, claimed.errand
         if errand is Errand.LAPSE:
             return Lapsed()
-        if operation.origin.rstrip("/") != desk.account.origin:
+        if not same_base(operation.origin, desk.account.origin):
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
             return _origin_changed(desk)
         if acts(errand, desk.contract) and claimed.attempt_id is None:

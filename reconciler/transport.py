@@ -11,11 +11,11 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 
+from providers.origins import address
 from reconciler.addresses import Permitted, Resolve, Resolver, guarded_socket, is_public, resolve_by_system
 from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, tracing
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
@@ -215,15 +215,10 @@ class _UnfitError(Exception):
 
 
 def _check_url(request: HttpRequest) -> None:
-    try:
-        parts = urlsplit(request.url)
-        port_fits = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise _UnfitError("invalid_url") from error
-    fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_fits and "@" not in parts.netloc
-    if not fits or any(character <= " " or character == "\x7f" for character in request.url):
+    found = address(request.url)
+    if found is None or not request.url.isascii():
         raise _UnfitError("invalid_url")
-    if not request.allow_private and parts.scheme != "https":
+    if not request.allow_private and not found.https:
         raise _UnfitError("forbidden_scheme")
 
 
