@@ -17,7 +17,8 @@ import httpx
 
 from providers.origins import address
 from reconciler.addresses import Permitted, Resolve, Resolver, guarded_socket, is_public, resolve_by_system
-from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, tracing
+from reconciler.trust import trusted
+from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, nonsense, tracing
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.world import World
 
@@ -68,7 +69,7 @@ class Transport:
             logging.getLogger(name).setLevel(logging.WARNING)  # httpx logs whole URLs at INFO (B142)
         self._world = world
         self._concurrency = concurrency
-        self._tls: ssl.SSLContext | bool = tls if tls is not None else True
+        self._tls = tls if tls is not None else trusted()
         self._resolve = resolve
         self._permitted = permitted
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
@@ -152,12 +153,12 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def _open(self, request: HttpRequest, flight: Flight) -> AsyncIterator[httpx.Response]:
-        _check_url(request)
+        url = _checked(request)
         client = self._client(private=request.allow_private, fresh=flight.acting)
         given = {name.lower() for name, _ in request.headers}
         headers = [*request.headers, *(item for item in _DEFAULTS if item[0] not in given)]
         try:
-            prepared = httpx.Request(request.method, request.url, headers=headers, content=request.body, extensions={"flight": flight})
+            prepared = httpx.Request(request.method, url, headers=headers, content=request.body, extensions={"flight": flight})
         except (ValueError, TypeError) as error:
             raise _UnfitError("invalid_request") from error
         response = await client.send(prepared, stream=True, auth=None, follow_redirects=False)
@@ -167,6 +168,8 @@ class Transport:
             await response.aclose()
 
     async def _body(self, response: httpx.Response, limit: int) -> AsyncIterator[bytes]:
+        if nonsense(response.status_code, response.headers.raw):
+            raise _UnfitError("protocol")
         if response.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
             raise _UnfitError("encoded")  # refused before anything is decoded (B093)
         declared = response.headers.get("content-length", "")
@@ -214,12 +217,14 @@ class _UnfitError(Exception):
     """The request cannot be sent, or the answer cannot be used; the message is the word for it."""
 
 
-def _check_url(request: HttpRequest) -> None:
+def _checked(request: HttpRequest) -> str:
+    """Return the URL in the form that was judged, which is the one that is called."""
     found = address(request.url)
-    if found is None or not request.url.isascii():
+    if found is None:
         raise _UnfitError("invalid_url")
     if not request.allow_private and not found.https:
         raise _UnfitError("forbidden_scheme")
+    return found.url
 
 
 def _failed(error: Exception, flight: Flight, status: int | None) -> MaybeOutcome | NotSentOutcome:
