@@ -56,6 +56,7 @@ __all__ = [
     "looks_like_html",
     "media_type",
     "record",
+    "refuses_for_good",
     "retry_after",
     "sanitise",
     "status",
@@ -220,6 +221,18 @@ def cancel(
         provider_code, message = explanation(outcome, "")
         return CancelRefused(code=provider_code or f"http_{code}", message=message)
     return CancelAmbiguous(error=_failure(outcome), retry_after=retry_after(outcome, now))
+
+
+def refuses_for_good(code: int, errand: Errand, contract: Contract) -> bool:
+    """Say whether a status says of a create or cancel, by its contract, that it was not executed."""
+    match errand:
+        case Errand.CREATE if contract.create is not None:
+            return code in contract.create.rejected or code in contract.create.not_executed
+        case Errand.CANCEL if contract.cancel is not None:
+            # 401: not applied for want of valid credentials (RFC 9110 section 15.5.2)
+            return code == _CREDENTIAL[0] or code in contract.cancel.refused or code in contract.cancel.not_executed
+        case _:
+            return False
 
 
 # --- what is common

@@ -6,7 +6,7 @@ cancelled (shutdown, a lost lease) or that fails by a fault of our own still say
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -47,8 +47,15 @@ _log = structlog.get_logger("reconciler")
 _FAULT: Final = "internal"
 
 
+async def _as_it_is() -> None:
+    """Renew nothing: environment and files are read at each errand anyway."""
+
+
 class Performer:
-    """Performs errands for the configured accounts. `credential` answers the account's credential, or None."""
+    """Performs errands for the configured accounts. `credential` answers the account's credential, or None.
+
+    `renew` reads what it answers from anew; it never raises.
+    """
 
     def __init__(
         self,
@@ -61,6 +68,7 @@ class Performer:
         credential: Callable[[str], str | None],
         public_url: str,
         actor: str,
+        renew: Callable[[], Awaitable[None]] = _as_it_is,
     ) -> None:
         self._world = world
         self._store = store
@@ -68,6 +76,7 @@ class Performer:
         self._accounts = accounts
         self._leases = leases
         self._credential = credential
+        self._renew = renew
         self._public_url = public_url.rstrip("/")
         self._actor = actor
 
@@ -115,6 +124,7 @@ class Performer:
             operation=claimed.operation,
             errand=claimed.errand,
             credential=self._credential,
+            renew=self._renew,
             public_url=self._public_url,
             started_at=self._world.now(),
             send_by=send_by,
