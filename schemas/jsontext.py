@@ -26,7 +26,9 @@ def parse(data: bytes, *, max_depth: int = MAX_DEPTH) -> Any:
     _check_depth(data, max_depth)
     try:
         text = data.decode("utf-8")
-        value = json.loads(text, object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
+        if text.startswith("\ufeff"):
+            raise UnreadableJsonError("not JSON")
+        value = _DECODER.decode(text)
     except UnreadableJsonError:
         raise
     except UnicodeDecodeError as error:
@@ -107,6 +109,10 @@ def _finite(text: str) -> float:
     if value in {float("inf"), float("-inf")}:
         raise UnreadableJsonError("a number out of range")
     return value
+
+
+# Made once: `json.loads` with hooks makes a decoder each time, which costs as much as reading a small body.
+_DECODER = json.JSONDecoder(object_pairs_hook=_unique, parse_constant=_no_constant, parse_float=_finite)
 
 
 def _check_surrogates(value: Any) -> None:
