@@ -1,7 +1,7 @@
 """The errands in flight in this process: claimed only where there is room, referenced until committed, drained at the end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -60,7 +60,7 @@ class Crew:
         self._settings = settings
         self._worker = worker
         self._freed = freed
-        self._after = ("", "")
+        self._after: Mapping[str, str] = {}
         self._calls: dict[asyncio.Task[Settle | Defer | None], Claimed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
