@@ -15,6 +15,7 @@ from artifacts.store import Store
 from ledger import queries
 from ledger.errors import LedgerError
 from ledger.ledger import Ledger
+from reconciler import conditions
 from reconciler.crew import Crew, Drained, Performs
 from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
@@ -30,6 +31,7 @@ _log = structlog.get_logger("reconciler")
 
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
 BEAT_SECONDS: Final = 10.0
+PACE_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3_600.0
 STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
@@ -95,6 +97,7 @@ class Clockwork:
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
+                Duty(name=conditions.DUTY, seconds=PACE_SECONDS, run=self._share),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,
@@ -190,6 +193,13 @@ class Clockwork:
     async def _sweep(self) -> Mapping[str, int]:
         swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance()))
         return swept.counts
+
+    async def _share(self) -> Mapping[str, int]:
+        """Share the accounts' limits with the other processes, and say how the accounts do."""
+        beats = await self._record.read(queries.heartbeats)
+        now = self._world.monotonic()
+        self._pace.share(len(conditions.processes(beats, self._world.now()) | {self._worker}), now)
+        return conditions.counts(self._pace, now)
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0

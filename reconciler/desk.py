@@ -8,6 +8,7 @@ from artifacts.store import Store
 from ledger.errors import SecretMissingError
 from providers import interpret, requests
 from providers.exchanges import without
+from providers.origins import origin_of
 from reconciler.pace import Pace
 from reconciler.transport import Transport
 from reconciler.wire import Departure
@@ -19,7 +20,6 @@ from schemas.states import ACTING, Errand
 from schemas.world import World
 
 _UNAUTHENTICATED: Final = frozenset({401, 403})
-_SLOW_DOWN: Final = frozenset({429, 503})  # answers that concern the whole account, not one operation (C3)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -120,16 +120,25 @@ class Desk:
         return fresh
 
     def note(self, request: HttpRequest, outcome: Outcome, began: Micros, *, sha256: str = "") -> None:
-        """Keep what may be kept of a call; of several calls of one errand the last is kept. `sha256`: of a streamed body."""
+        """Tell the account's pace how a call went, and keep what may be kept of it; of several calls of one errand the last is kept.
+
+        `sha256`: of a streamed body.
+        """
         now, outcome = self.world.now(), without(outcome, self.sent_secrets)
         exchange = interpret.record(
             request, outcome, id=self.world.new_id("exc_"), errand=self.errand.value, started_at=began, finished_at=now
         )
         self.exchange = replace(exchange, response_digest=sha256) if sha256 else exchange
-        if isinstance(outcome, AnsweredOutcome) and outcome.status in _SLOW_DOWN:
-            until = interpret.retry_after(outcome, now)
-            if until is not None:
-                self.pace.hold(self.operation.provider, (until - now) / SECOND, self.world.monotonic())
+        if origin_of(request.url) == origin_of(self.operation.origin):  # a file host's troubles are not the account's
+            until = interpret.retry_after(outcome, now) if isinstance(outcome, AnsweredOutcome) else None
+            self.pace.heard(
+                self.operation.provider,
+                self.operation.id,
+                outcome,
+                now=self.world.monotonic(),
+                chance=self.world.chance(),
+                wait=None if until is None else (until - now) / SECOND,
+            )
 
     def spend(self) -> None:
         """Count a call against the account's rate; the first was counted when the errand started."""

@@ -333,7 +333,7 @@ def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
         async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
             shown = home.clockwork.describe()
             duties = {duty["duty"]: duty for duty in shown["duties"]}
-            assert set(duties) == {"work", "renew", "sweep", "audit", "tidy", "beat"}
+            assert set(duties) == {"work", "renew", "sweep", "audit", "tidy", "pace", "beat"}
             assert duties["sweep"]["seconds"] == 7.0
             assert duties["renew"]["seconds"] == 7.5
             for duty in duties.values():
