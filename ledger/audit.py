@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.beats import paused
 from ledger.history import fold_rows, link, text_hash
 from ledger.rows import from_row, history_text_row
 from ledger.tables import deliveries, history, history_texts, operations
@@ -24,7 +25,8 @@ def self_audit(view: View, now: Micros) -> dict[str, int]:
     active, parked = _words(ACTIVE), _words(PARKED)
     checks = {
         "active_without_due": operations.c.state.in_(active) & operations.c.due_at.is_(None),
-        "active_overdue": operations.c.state.in_(active) & (operations.c.due_at < late),
+        # What waits for an account that is gone, or that asked to wait, is not forgotten (C3): `providers show` tells of it.
+        "active_overdue": operations.c.state.in_(active) & (operations.c.due_at < late) & operations.c.provider.not_in(paused(view, now)),
         "waiting_without_question": (operations.c.state == str(State.AWAITING_APPROVAL)) & operations.c.question_id.is_(None),
         "parked_without_question": operations.c.state.in_(parked) & operations.c.question_id.is_(None),
         "final_without_verdict": operations.c.state.in_(_words(FINAL)) & operations.c.verdict_seq.is_(None),

@@ -9,13 +9,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from ledger.beats import PACE, PACE_FRESH, PAUSES
 from reconciler.pace import Pace
 from schemas.operation import SECOND, Micros
 
-DUTY: Final = "pace"
-FRESH: Final[Micros] = 60 * SECOND
+DUTY: Final = PACE
+FRESH: Final[Micros] = PACE_FRESH
 """How old a process's word may be. One that has ended is counted so long; the others are slower meanwhile, never faster."""
-_STATES: Final = ("open", "trying", "held")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ def counts(pace: Pace, now: float) -> dict[str, int]:
     told: dict[str, int] = {}
     for provider in pace.providers:
         found = pace.condition(provider, now)
-        if found.state in _STATES:
+        if found.state in PAUSES:
             told |= {f"{provider}.{found.state}": math.ceil(found.paused_seconds), f"{provider}.failures": found.failures}
     return told
 
@@ -51,7 +51,7 @@ def told(beats: Iterable[Mapping[str, Any]], now: Micros) -> dict[str, list[Told
             continue
         for key, seconds in beat["counts"].items():
             provider, _, state = key.partition(".")
-            if state in _STATES:
+            if state in PAUSES:
                 left = max(0, seconds - (now - beat["last_at"]) // SECOND)
                 failures = beat["counts"].get(f"{provider}.failures", 0)
                 found.setdefault(provider, []).append(Told(process=beat["process"], state=state, failures=failures, paused_seconds=left))

@@ -11,12 +11,16 @@ from typing import Any
 
 from artifacts.store import Store
 from ledger import queries
+from ledger.audit import self_audit
 from reconciler.clockwork import remove_strays
+from schemas.commands import Beat
 from schemas.contract import Limits
+from schemas.http import AnsweredOutcome
 from schemas.operation import SECOND
 from schemas.states import Mode, State
 from tests.reconciler.houses import QUICK, house, open_ledger
 from tests.reconciler.servers import Server, read_request, response, serving, until
+from tests.reconciler.worlds import SteppedWorld
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -322,6 +326,46 @@ def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> Non
             await home.clockwork.ticks.run_once(sweep)
             assert (sweep.ok, sweep.failures) == (False, 1)
             await until(lambda: home.clockwork.claims["failures"] > before)
+
+    run(scenario)
+
+
+def test_processes_that_live_share_an_accounts_limits(tmp_path: Path) -> None:
+    """C3: the limits are the account's: a second reconciler's heartbeat halves this one's part, its silence gives it back."""
+
+    async def scenario() -> None:
+        contract = replace(QUICK, limits=replace(QUICK.limits, concurrency=8))
+        async with house(tmp_path, {"jobs": "http://127.0.0.1:9"}, contract=contract, start=False, world=SteppedWorld()) as home:
+            (duty,) = [duty for duty in home.clockwork.ticks.duties if duty.name == "pace"]
+            rooms = []
+            for passes in (0, 30, 31):
+                home.world.shift += passes
+                assert await duty.run() == {}
+                rooms.append(home.clockwork._pace.room(home.world.monotonic())["jobs"])
+                if not passes:
+                    await home.ledger.write(Beat(duty="pace", process="worker:2", now=home.world.now(), ok=True))
+            assert rooms == [8, 4, 4]
+            home.clockwork._pace.heard("jobs", "op_1", AnsweredOutcome(status=200), now=home.world.monotonic(), chance=0.5)
+            assert home.clockwork._pace.room(home.world.monotonic())["jobs"] == 8
+
+    run(scenario)
+
+
+def test_what_waits_for_a_paused_account_is_not_overdue(tmp_path: Path) -> None:
+    """C2, C3: the self-audit stays 0 while an account is held, and counts what is overdue as soon as nobody says so any more."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, {"jobs": "http://127.0.0.1:9"}, start=False, world=SteppedWorld()) as home:
+            await home.register()
+            home.world.shift += 600
+            assert (await home.ledger.read(self_audit, home.world.now()))["active_overdue"] == 1
+            home.clockwork._pace.hold("jobs", 3_000, home.world.monotonic())
+            (duty,) = [duty for duty in home.clockwork.ticks.duties if duty.name == "pace"]
+            counts = dict(await duty.run())
+            await home.ledger.write(Beat(duty=duty.name, process="worker:1", now=home.world.now(), ok=True, counts=counts))
+            for passes, overdue in ((0, 0), (59, 0), (2, 1)):
+                home.world.shift += passes
+                assert (await home.ledger.read(self_audit, home.world.now()))["active_overdue"] == overdue
 
     run(scenario)
 
