@@ -23,7 +23,7 @@ from gateway.conflicts import USUAL
 from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
-from ledger.vault import load_key
+from ledger.keyfile import load_keys
 from reconciler.conditions import told
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
@@ -67,7 +67,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
-        if contracts[name].create is not None and provider.credential is None:
+        if any(kind.create for kind in contracts[name].kinds().values()) and provider.credential is None:
             cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
             findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
     findings.extend(_record(configuration, world))
@@ -114,11 +114,13 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
         yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
         return
     try:
-        load_key(place)
+        keys = load_keys(place)
     except LedgerError as error:
         yield Finding(level="fault", about="key file", found=str(error))
     else:
-        yield Finding(level="ok", about="key file", found=f"{place} holds a key")
+        held = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        cure = "" if len(keys) == 1 else "gateway keys rotate-master, then gateway keys forget-master"
+        yield Finding(level="ok" if len(keys) == 1 else "note", about="key file", found=f"{place} holds {held}", cure=cure)
 
 
 def _sqlite_file(settings: Settings) -> Path | None:
@@ -150,7 +152,7 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _scheduler(world: World) -> Iterator[Finding]:
     """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
-    from reconciler.ticks import Duty, Ticks
+    from reconciler.ticks import DEMANDED, Duty, Ticks
 
     async def nothing() -> dict[str, int]:
         return {}
@@ -168,7 +170,7 @@ def _scheduler(world: World) -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
-        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        shown = ", ".join(f"{name} {job[name]}" for name in DEMANDED)
         kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
         yield Finding(level="ok", about="scheduler", found=kept)
 

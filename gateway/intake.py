@@ -8,6 +8,8 @@ from gateway import fields
 from gateway.gate import Endpoint, Gate
 from gateway.keys import Principal
 from gateway.problems import ProblemError
+from providers.requests import check_request
+from providers.tokens import shaped
 from schemas import jsontext
 from schemas.api import CreateBody
 from schemas.commands import Intent
@@ -15,7 +17,7 @@ from schemas.operation import Expect
 from schemas.states import Mode
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_LATER: Final = ("supersedes", "resumes", "notify")
+_LATER: Final = ("notify",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -34,12 +36,16 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         principal.require("operations:adopt")
     elif asked.key is None:
         raise ProblemError("idempotency_key_required", "send an Idempotency-Key header, new for every intent and the same on every retry")
+    _check_links(principal, body, mode)
     _refuse_later(body)
     endpoint = _endpoint(gate, principal, body)
     action = _action(endpoint, body, mode)
+    contract = endpoint.contract.of(action)
     expect = _expect(body)
     request = _request(body)
-    deadlines, defaults = body.deadlines, endpoint.contract.deadlines
+    if mode is Mode.SEND and (fault := check_request(request, contract)):
+        raise fields.invalid(("request", fault))
+    deadlines, defaults = body.deadlines, contract.deadlines
     return Intent(
         id=gate.world.new_id("op_"),
         owner=principal.owner,
@@ -49,7 +55,7 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         mode=mode,
         origin=endpoint.origin,
         contract_digest=endpoint.contract.digest,
-        idempotency_token=gate.world.new_token(),
+        idempotency_token=shaped(gate.world.new_token(), contract),
         trace_id=gate.world.new_id(""),
         request_fingerprint=_fingerprint(endpoint, body, action, mode, expect),
         create_seconds=(deadlines and deadlines.create_seconds) or defaults.create_seconds,
@@ -61,6 +67,8 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         authorized_by=body.authorized_by,
         idempotency_key=asked.key,
         reference=body.reference,
+        supersedes=body.supersedes,
+        resumes=body.resumes,
         remote_job_id=body.remote_job_id,
         request=request,
         metadata=body.metadata,
@@ -82,7 +90,18 @@ def _mode(body: CreateBody) -> Mode:
         return Mode.ADOPT
     if body.request is None:
         raise fields.invalid(("request", "give a request, or a remote_job_id to adopt"))
+    if body.create == "external" and body.approval is not None:
+        raise fields.invalid(("approval", "goes with a request that the gateway sends: nobody here could hold your own call back"))
     return Mode.EXTERNAL if body.create == "external" else Mode.SEND
+
+
+def _check_links(principal: Principal, body: CreateBody, mode: Mode) -> None:
+    """Refuse links that could not be kept: whoever creates by themselves cannot be made to wait for another's end."""
+    if body.supersedes is None:
+        return
+    principal.require("operations:cancel")
+    if mode is not Mode.SEND:
+        raise fields.invalid(("supersedes", "goes with a request that the gateway sends: another create would not wait for the old end"))
 
 
 def _refuse_later(body: CreateBody) -> None:
@@ -102,15 +121,17 @@ def _endpoint(gate: Gate, principal: Principal, body: CreateBody) -> Endpoint:
 
 
 def _action(endpoint: Endpoint, body: CreateBody, mode: Mode) -> str:
-    contract = endpoint.contract
-    if contract.status is None:
+    kinds = endpoint.contract.kinds()
+    if not kinds:
         raise ProblemError("receive_only", "its contract has no status request: deliveries are recorded, operations cannot be")
-    if mode is Mode.SEND and contract.create is None:
+    if body.action is None and len(kinds) > 1:
+        raise fields.invalid(("action", f"is needed: this provider has {', '.join(kinds)}"))
+    action = body.action or next(iter(kinds))
+    if action not in kinds:
+        raise fields.invalid(("action", f"this provider has {', '.join(kinds)}"))
+    if mode is Mode.SEND and kinds[action].create is None:
         raise ProblemError("receive_only", "its contract has no create: register the job with create: external or remote_job_id")
-    known = contract.create.action if contract.create else "create"
-    if body.action is not None and body.action != known:
-        raise fields.invalid(("action", f"this provider has {known}"))
-    return known
+    return action
 
 
 def _expect(body: CreateBody) -> Expect:
@@ -141,6 +162,7 @@ def _fingerprint(endpoint: Endpoint, body: CreateBody, action: str, mode: Mode, 
         "request": body.request,
         "expect": {"media_type": expect.media_type, "max_bytes": expect.max_bytes, "min_bytes": expect.min_bytes, "sha256": expect.sha256},
     }
-    if mode is Mode.ADOPT:
-        asked["remote_job_id"] = body.remote_job_id
+    for name in ("remote_job_id", "supersedes", "resumes"):  # part of the request where they are given
+        if getattr(body, name) is not None:
+            asked[name] = getattr(body, name)
     return jsontext.fingerprint(asked)

@@ -15,6 +15,7 @@ import structlog
 
 from ledger.errors import LedgerError, RecordError
 from ledger.fold import CHUNK, Fold
+from ledger.links import look
 from ledger.rows import from_row
 from ledger.tables import attempts, operations
 from ledger.transaction import Transaction
@@ -121,9 +122,11 @@ def _claim(tx: Transaction, command: ClaimWork) -> ClaimedWork:
 
 
 def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened: list[dict[str, Any]]) -> Claimed | None:
-    contract = fold.tx.contracts[op.provider]
+    contract = fold.tx.contracts[op.provider].of(op.action)
     if op.open_attempt is not None:
         _judge_lost(fold, op, command)
+    if op.waits_for is not None:
+        look(fold, op.id, actor=command.worker, chance=command.chance)
     op = fold.get(op.id) or op
     errand = next_errand(op, contract, command.now)
     if errand is None or op.state in FINAL:

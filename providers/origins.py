@@ -22,6 +22,8 @@ _URL = re.compile(
     r"(?P<rest>(?:[/?#][\x21-\x5b\x5d-\x7e]*)?)",
     re.IGNORECASE,
 )
+UNUSABLE = re.compile(r"[\x00-\x20\\\x7f]")
+"""What a reference must not have before it is joined to a base: the standard's reader would drop it, or read it otherwise."""
 _LABEL = re.compile(r"(?!-)[a-z0-9_-]{1,63}(?<!-)")
 # "Ends in a number" (WHATWG URL section 3.5): decimal, octal, hexadecimal and short forms of IPv4 end so.
 _NUMBER = re.compile(r"[0-9]+|0x[0-9a-f]*")

@@ -16,15 +16,18 @@ from jmespath.exceptions import JMESPathError
 
 # Token characters of a header name, RFC 9110 section 5.6.2.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)?")
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+MAX_SEGMENTS: Final = 16  # of a value that stands for several: resource names have up to ten
+_FIELD_NAME = re.compile(r"\+?[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)?")
 # What must never reach a log line, a database text column or a header: controls, line separators, half characters.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _MAX_INT_BITS: Final = 2_048  # an id of more than 600 digits is none; also far below Python's own limit of 4,300 digits
 
 
-# A chain of plain names is walked directly: an interpreted expression costs 6 us, this under 1 us, and most places are so.
-_CHAIN = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*")
+# Chains of plain names and alternatives of them are walked directly: an interpreted expression costs 6 us and more, this
+# under 1 us, and nearly all places are so.
+_NAMES: Final = r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z_][A-Za-z0-9_]*)*"
+_CHAINS = re.compile(rf"{_NAMES}(?: *\|\| *{_NAMES})*")
 
 
 class TemplateError(ValueError):
@@ -38,7 +41,7 @@ class Place:
     kind: str
     name: str
     _program: Any = field(default=None, repr=False, compare=False)
-    _chain: tuple[str, ...] = field(default=(), repr=False, compare=False)
+    _chains: tuple[tuple[str, ...], ...] = field(default=(), repr=False, compare=False)
 
     def find(self, *, headers: Iterable[tuple[str, str]] = (), query: Iterable[tuple[str, str]] = (), body: Any = None) -> Any | None:
         """Return the value at this place, or None. Header names are lower-case; the first of several values counts. Never raises."""
@@ -47,17 +50,28 @@ class Place:
                 return next((value for name, value in headers if name == self.name), None)
             case "query":
                 return next((value for name, value in query if name == self.name), None)
-            case _ if self._chain:
-                for step in self._chain:
-                    if not isinstance(body, dict):
-                        return None
-                    body = body.get(step)
-                return body
+            case _ if self._chains:
+                return _walk(self._chains, body)
             case _:
                 try:
                     return self._program.search(body)
                 except Exception:  # noqa: BLE001 - an expression meets whatever a stranger sent; no match is the answer
                     return None
+
+
+def _walk(chains: tuple[tuple[str, ...], ...], body: Any) -> Any | None:
+    """Return what JMESPath's `a.b || c.d` gives: the first alternative that is not false there, else the last one."""
+    value: Any = None
+    for chain in chains:
+        value = body
+        for step in chain:
+            if not isinstance(value, dict):
+                value = None
+                break
+            value = value.get(step)
+        if value or (value is not False and isinstance(value, int | float)):  # zero is a value there
+            return value
+    return value
 
 
 @lru_cache(maxsize=2_048)  # bound: expressions come from contract files only
@@ -86,8 +100,8 @@ def compile_place(text: str) -> Place:
         case "query":
             return Place(kind=kind, name=name)
         case _:
-            chain = tuple(name.split(".")) if _CHAIN.fullmatch(name) else ()
-            return Place(kind=kind, name=name, _program=compile_expression(name), _chain=chain)
+            chains = tuple(tuple(part.strip().split(".")) for part in name.split("||")) if _CHAINS.fullmatch(name) else ()
+            return Place(kind=kind, name=name, _program=compile_expression(name), _chains=chains)
 
 
 def is_fit(text: str) -> bool:
@@ -127,52 +141,64 @@ def as_id(value: Any, limit: int = 200) -> str:
 
 @lru_cache(maxsize=2_048)
 def _parts(template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    literals: list[str] = []
+    literals: list[str] = [""]
     names: list[str] = []
     end = 0
     for found in _FIELD.finditer(template):
-        literals.append(template[end : found.start()])
-        names.append(found[1])
+        literals[-1] += _plain(template[end : found.start()])
         end = found.end()
-    literals.append(template[end:])
-    if any("{" in text or "}" in text for text in literals):
-        raise TemplateError("a brace without its partner: fields are written {name}")
+        if found[0] in {"{{", "}}"}:
+            literals[-1] += found[0][0]
+        else:
+            names.append(found[1])
+            literals.append("")
+    literals[-1] += _plain(template[end:])
     for name in names:
         if not _FIELD_NAME.fullmatch(name):
             raise TemplateError(f"{{{name}}} is not a field: names are lower-case letters, digits and _, as in {{remote_job_id}}")
     return tuple(literals), tuple(names)
 
 
+def _plain(text: str) -> str:
+    if "{" in text or "}" in text:
+        raise TemplateError("a brace without its partner: fields are written {name}, a brace itself {{ or }}")
+    return text
+
+
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the names of the fields of `template` in their order. Raises TemplateError where a brace or name is wrong."""
-    return _parts(template)[1]
+    return tuple(name.removeprefix("+") for name in _parts(template)[1])
 
 
 def render(template: str, values: Mapping[str, str], *, in_path: bool) -> str:
     """Return `template` with its fields filled.
 
-    In a path every field becomes one percent-encoded segment: `/`, `?`, `#` and dots cannot lead elsewhere. Raises
-    TemplateError for a field without value, for an empty, `.` or `..` segment, and for values with control characters.
+    In a path every field becomes one percent-encoded segment: `/`, `?`, `#` and dots cannot lead elsewhere; `{+name}` keeps the
+    slashes and each of its segments is encoded alone. Raises TemplateError for a field without value, for an empty, `.` or `..`
+    segment, and for values with control characters.
     """
     literals, names = _parts(template)
     pieces: list[str] = [literals[0]]
-    for name, literal in zip(names, literals[1:], strict=True):
+    for written, literal in zip(names, literals[1:], strict=True):
+        name = written.removeprefix("+")
         if name not in values:
             raise TemplateError(f"no value for {{{name}}}")
         value = values[name]
         if not is_fit(value):
             raise TemplateError(f"the value of {{{name}}} has control characters")
         if in_path:
-            if not value or value in {".", ".."}:
+            segments = value.split("/") if written != name else [value]
+            if not all(segments) or {".", ".."} & set(segments) or len(segments) > MAX_SEGMENTS:
                 raise TemplateError(f"the value of {{{name}}} is no path segment")
-            value = quote(value, safe="")
+            value = "/".join(quote(segment, safe="") for segment in segments)
         pieces += (value, literal)
     return "".join(pieces)
 
 
 def first_unknown(template: str, known: Sequence[str]) -> str | None:
-    """Return the first field of `template` that is not in `known` (`result.*` stands for any value of the result)."""
+    """Return the first field of `template` that is not in `known` (`param.*` stands for every name of that kind)."""
     for name in template_fields(template):
-        if name not in known and not (name.startswith("result.") and "result.*" in known):
+        kind, dot, _ = name.partition(".")
+        if name not in known and not (dot and f"{kind}.*" in known):
             return name
     return None

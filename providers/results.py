@@ -13,7 +13,7 @@ from typing import Any, Final
 from urllib.parse import urljoin
 
 from providers.answers import find, is_page, looks_like_html, media_type, read_json, retry_after
-from providers.origins import MAX_URL, address, is_any, listed, origin_of
+from providers.origins import MAX_URL, UNUSABLE, address, is_any, listed, origin_of
 from providers.places import as_id, as_text
 from providers.requests import (
     USER_AGENT,
@@ -31,7 +31,6 @@ from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutc
 from schemas.operation import Micros, Operation
 from schemas.states import Errand, Reading
 
-_UNUSABLE = re.compile(r"[\x00-\x20\\\x7f]")  # urljoin would drop or reread them
 _MAX_DIGEST: Final = 8_192
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 # RFC 9530 section 2 (`sha-256=:…:`) and the older RFC 3230 (`SHA-256=…`), both base64.
@@ -234,7 +233,7 @@ def _download(operation: Operation, contract: Contract, file: ResultFile, source
         if isinstance(link, ResultGone):
             return link
     else:
-        values = fields(operation) | {f"result.{name}": _value(name, rule, source.answer, source.body) for name in rule.values}
+        values = fields(operation, contract) | {f"result.{name}": _value(name, rule, source.answer, source.body) for name in rule.values}
         plain = call("GET", path_of(file.path, values), operation, contract, Errand.COLLECT, credential=None)
         link = _Link(url=plain.url, own=True, private=True)
     secret = auth_header(contract, source.credential) if link.own and file.authenticated else ()
@@ -261,7 +260,7 @@ def _download(operation: Operation, contract: Contract, file: ResultFile, source
 def _link(value: Any, operation: Operation, rule: ResultRule, result_origins: Sequence[str]) -> _Link | ResultGone:
     refused = ResultGone(code="unusable_url", message="the provider's result address cannot be used")
     text = value.strip() if isinstance(value, str) else ""
-    if not text or len(text) > MAX_URL or _UNUSABLE.search(text):
+    if not text or len(text) > MAX_URL or UNUSABLE.search(text):
         return refused
     try:
         found = address(urljoin(operation.origin.rstrip("/") + "/", text))

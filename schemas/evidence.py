@@ -3,12 +3,13 @@
 Each class names its kind, so that the table in `lifecycle/table.py` can be total over states x kinds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
 from schemas.operation import Micros
-from schemas.states import Answer, Errand, Question, Reading
+from schemas.states import Answer, Errand, Question, Reading, State
 
 
 class Kind(StrEnum):
@@ -36,6 +37,8 @@ class Kind(StrEnum):
     RESULT_INVALID = "result_invalid"
     RESULT_GONE = "result_gone"
     COLLECT_FAILED = "collect_failed"
+    SUCCEEDED_BY = "succeeded_by"
+    PREDECESSOR_SEEN = "predecessor_seen"
 
 
 # --- from people and callers
@@ -85,6 +88,28 @@ class Reported:
     message: str = ""
 
 
+# --- from linked operations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SucceededBy:
+    """Another operation was registered that supersedes this one (A3), or resumes it (D1)."""
+
+    kind: ClassVar[Kind] = Kind.SUCCEEDED_BY
+    by: str
+    operation: str
+    how: Literal["supersedes", "resumes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredecessorSeen:
+    """How the operation stands that must have ended before this one is sent (A3). Looked up by the ledger."""
+
+    kind: ClassVar[Kind] = Kind.PREDECESSOR_SEEN
+    operation: str
+    state: State
+
+
 # --- from callbacks and clocks
 
 
@@ -98,6 +123,7 @@ class Hinted:
     claimed_state: str = ""
     conflict: bool = False  # the same event id came with other bytes
     note: str = ""  # e.g. "stale but genuine"
+    names_job: str = ""  # the job that it names beside our own reference, signed, and owned by nobody else (set by the ledger)
     unsigned: bool = False  # the signature does not bind the body: anybody could have sent it, so its read is budgeted (B8)
     replayed: bool = False  # a person wanted it applied again: that is always written down
 
@@ -141,6 +167,7 @@ class CreateAmbiguous:
     error: str
     message: str = ""
     retry_after: Micros | None = None
+    spent: bool = False  # the answer shows that our token protects no resend any more: see `Operation.token_spent`
     sent_before: Micros | None = None  # as in AttemptLost: a broken connection says nothing about when it executes (set by the ledger)
 
 
@@ -234,6 +261,8 @@ class JobKnown:
     remote_job_id: str
     source: Literal["create", "recovery"]
     status: StatusFacts | None = None  # the answer was a status answer too
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # by `create.remember`
+    next_after: Micros | None = None  # as in Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +290,7 @@ class Read:
     facts: StatusFacts
     digest: str = ""  # SHA-256 (hex) of what the answer says
     observation_id: str = ""
+    next_after: Micros | None = None  # before this time the provider has nothing new to say (`Retry-After` of an answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -299,7 +329,7 @@ class CancelAmbiguous:
 
 
 Evidence = (
-    CancelAsked | RefreshAsked | Answered | Reported | Hinted | Lapsed
+    CancelAsked | RefreshAsked | Answered | Reported | SucceededBy | PredecessorSeen | Hinted | Lapsed
     | AttemptLost | NotSent | CreateAmbiguous | CreateRejected
     | JobKnown | JobNotFound | JobsConflict | Read | ReadFailed
     | CancelTaken | CancelRefused | CancelAmbiguous

@@ -84,6 +84,7 @@ class Operation:
     error_code: str | None = None
     unverified: bool = False  # the last deadline was declared without the provider answering
     superseded_by: str | None = None
+    waits_for: str | None = None  # a predecessor that must have ended first; nothing has been sent
 
     # working
     revision: int = 0  # grows with every write: compare-and-set
@@ -110,6 +111,8 @@ class Operation:
     first_sent_at: Micros | None = None  # start of the provider's idempotency window
     sent_before: Micros | None = None  # no byte of any create attempt so far leaves later than this
     cancel_sent_at: Micros | None = None
+    token_spent: str | None = None  # why a resend protects nothing: `replayed_…`, a stored error (B055), or one not stored
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # what the create answer said beside the job id
     accepted_at: Micros | None = None  # when the job id became known: start of the not-found grace
     absences: int = 0  # proven-late "not found" answers in a row
     read_failures: int = 0  # reads in a row without an answer
@@ -131,5 +134,6 @@ FOLDED = (
     "cancel_requested_at", "cancel_by", "cancel_outcome",
     "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
+    "waits_for",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""

@@ -108,7 +108,7 @@ def test_any_retry_after_is_a_bounded_moment_or_nothing(text: str) -> None:
     ],
 )
 def test_a_reached_rate_limit_says_when_to_come_back(status: int, headers: dict[str, str], seconds: float | None) -> None:
-    """Milliseconds, seconds or Unix time, where Retry-After says nothing; a limit that is only described asks for nothing (B064, B066, C3)."""
+    """Milliseconds, seconds or Unix time, where Retry-After says nothing; one that is only described asks for nothing (B066, C3)."""
     found = retry_after(answer(status, **headers), NOW)
     assert found == (None if seconds is None else NOW + round(seconds * SECOND))
 
