@@ -10,7 +10,7 @@ import pytest
 
 from providers.recovery import ListWalk
 from reconciler.transport import Transport
-from schemas.evidence import CollectFailed, JobKnown, ReadFailed, ResultGone
+from schemas.evidence import CancelRefused, CollectFailed, JobKnown, ReadFailed, ResultGone
 from schemas.http import AnsweredOutcome, HttpRequest, NotSentOutcome
 from schemas.states import Errand, State
 from tests.reconciler.accounts import CONTRACT, CREDENTIAL, Bench, collecting, operation
@@ -70,6 +70,37 @@ def test_a_result_address_that_nobody_listed_is_not_dialled(url: str, tmp_path: 
                 assert command.evidence.code in {"foreign_origin", "unusable_url"}
                 assert set(found) == {("127.0.0.1", home.port)}
                 assert inside.connections == 0
+
+    asyncio.run(scenario())
+
+
+@pytest.mark.parametrize("errand", [Errand.READ, Errand.CANCEL])
+def test_a_remembered_address_that_nobody_listed_is_not_dialled(errand: Errand, tmp_path: Path) -> None:
+    """Where the create answer named the address of the status or of the cancel, an unlisted one reaches no socket (B148)."""
+    assert CONTRACT.create is not None
+    assert CONTRACT.status is not None
+    assert CONTRACT.cancel is not None
+    contract = replace(
+        CONTRACT,
+        create=replace(CONTRACT.create, remember={"there": "body:there"}),
+        status=replace(CONTRACT.status, url="there"),
+        cancel=replace(CONTRACT.cancel, url="there"),
+    )
+
+    async def scenario() -> None:
+        async with serving(answering(response(200, b"{}"))) as inside, serving(answering(response(200, b"{}"))) as home:
+            bench = Bench(tmp_path, home.url, contract=contract)
+            with dialled() as found:
+                for url in FOREIGN:
+                    op = operation(home.url, remembered={"there": url.replace("{port}", str(inside.port))})
+                    command = await bench.settle(op, errand)
+                    assert isinstance(command.evidence, ReadFailed if errand is Errand.READ else CancelRefused)
+                assert found == []
+                await bench.settle(operation(home.url, remembered={"there": "/elsewhere?x=1"}), errand)
+                assert set(found) == {("127.0.0.1", home.port)}
+            await bench.transport.aclose()
+            assert inside.connections == 0
+            assert b" /elsewhere?x=1 " in home.requests[0]
 
     asyncio.run(scenario())
 
