@@ -129,6 +129,7 @@ def test_an_account_that_asks_to_wait_is_held_and_comes_back_slowly(status: int)
     assert pace.condition("a", 0.0).state == "held"
     assert pace.room(29.9) == {"b": 16}
     assert pace.room(30.0) == {"a": 1, "b": 16}
+    assert pace.room(40.0) == {"a": 1, "b": 16}, "one call, however long the rate has been saved up meanwhile"
     assert pace.condition("a", 30.0).failures == 0
 
 

@@ -50,7 +50,7 @@ async def _wants_new(server: Server, reader: asyncio.StreamReader, writer: async
     """Be a provider that takes the new credential alone, and quotes every other in its refusal."""
     while True:
         sent = header(await read_request(server, reader), "authorization")
-        said = json.dumps({"error": {"message": f"Incorrect API key provided: {sent}"}}).encode()
+        said = json.dumps({"error": {"message": f"Incorrect API key provided: {sent.removeprefix('Bearer ')}"}}).encode()
         writer.write(response(200, JOB) if sent == f"Bearer {NEW}" else response(401, said, f"x-request-id: {sent}"))
         await writer.drain()
 
@@ -100,6 +100,27 @@ def test_a_credential_is_renewed_once_in_an_errand(tmp_path: Path) -> None:
     evidence, sent, _ = asyncio.run(_evidence(tmp_path, Errand.READ, OLD, OLD + "2", OLD + "3"))
     assert isinstance(evidence, ReadFailed)
     assert sent == [OLD, OLD + "2"]
+
+
+def test_a_walk_through_pages_renews_its_credential_once(tmp_path: Path) -> None:
+    """Later pages have the renewed one at once; where that is refused in its turn, the walk has failed and reads nothing anew (C4)."""
+    sent: list[str] = []
+
+    async def pages(server: Server, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while True:
+            sent.append(header(await read_request(server, reader), "authorization").removeprefix("Bearer "))
+            writer.write(response(200, b'{"data": [], "next": "2"}') if len(sent) == 2 else response(401, b"{}"))
+            await writer.drain()
+
+    async def scenario() -> Evidence:
+        async with serving(pages) as server:
+            bench = Bench(tmp_path, server.url, credential=_sources(OLD, NEW, NEW + "2", NEW + "3"))
+            command = await bench.settle(operation(server.url, state=State.CREATE_UNKNOWN, remote_job_id=None), Errand.RECOVER)
+            await bench.transport.aclose()
+            return command.evidence
+
+    assert asyncio.run(scenario()) == ReadFailed(layer="protocol", error="credential")
+    assert sent == [OLD, NEW, NEW]
 
 
 def test_a_refused_create_is_never_sent_twice_in_one_attempt(tmp_path: Path) -> None:
