@@ -17,6 +17,7 @@ from schemas.contract import Limits
 from schemas.http import AnsweredOutcome, Outcome
 
 MAX_HOLD_SECONDS: Final = 3_600.0  # a provider's Retry-After stops us at most this long; then one errand asks again
+ABSURD_SECONDS: Final = 86_400.0  # who names a day or more is believed for that operation (capped), not for all others (B066)
 RUN: Final = 8  # failures in a row that open a circuit …
 OPERATIONS: Final = 2  # … on so many operations: one that always fails has its own back-off, and says nothing of the account
 FIRST_PAUSE, LONGEST_PAUSE = 2.0, 60.0  # seconds of an open circuit, doubled by every trial that fails
@@ -115,6 +116,10 @@ class Pace:
                 waits.append(wait)
         return min(waits, default=None)
 
+    def idle(self, provider: str) -> bool:
+        """Return whether nothing of this account is under way."""
+        return self._accounts[provider].in_flight == 0
+
     def start(self, provider: str, now: float) -> None:
         """Count an errand that starts: one place and one call."""
         account = self._accounts[provider]
@@ -146,7 +151,7 @@ class Pace:
     def heard(self, provider: str, operation: str, outcome: Outcome, *, now: float, chance: float, wait: float | None = None) -> None:
         """Take note of how a call to the account's origin went. `wait`: the seconds that its answer asks for."""
         account = self._accounts[provider]
-        if isinstance(outcome, AnsweredOutcome) and outcome.status in _SLOW_DOWN and wait:
+        if isinstance(outcome, AnsweredOutcome) and outcome.status in _SLOW_DOWN and wait and wait < ABSURD_SECONDS:
             self.hold(provider, wait, now)
             return
         if isinstance(outcome, AnsweredOutcome) and outcome.status < _SERVER_ERROR:

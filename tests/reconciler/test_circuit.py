@@ -140,6 +140,17 @@ def test_a_wait_of_nothing_does_not_hide_an_outage() -> None:
     assert pace.condition("a", 0.0).state == "open"
 
 
+@pytest.mark.parametrize("status", [429, 503])
+def test_an_absurd_wait_is_the_operations_alone(status: int) -> None:
+    """B066: one answer that names a day or more is capped for its operation; the others of the account are called on."""
+    pace = _pace()
+    _hear(pace, AnsweredOutcome(status=status), wait=86_400.0)
+    assert pace.condition("a", 0.0).state == "closed"
+    assert pace.room(0.0)["a"] >= 8
+    _hear(pace, AnsweredOutcome(status=status), wait=86_399.0)
+    assert pace.condition("a", 0.0).state == "held"
+
+
 def test_late_failures_of_the_same_outage_count_once() -> None:
     """C3: calls that were under way when the circuit opened do not open it further."""
     pace = _pace()

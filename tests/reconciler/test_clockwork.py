@@ -330,6 +330,30 @@ def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> Non
     run(scenario)
 
 
+def test_hanging_providers_do_not_take_all_workers(tmp_path: Path) -> None:
+    """B107: two accounts whose calls all hang, each with more due than there are workers: a third one's job is still done."""
+    hanging, alive = Provider(), Provider()
+    hanging.gate.clear()
+
+    async def scenario() -> None:
+        async with (
+            serving(hanging) as one,
+            serving(hanging) as two,
+            serving(alive) as three,
+            house(tmp_path, {"a": one.url, "b": two.url, "c": three.url}, workers=8) as home,
+        ):
+            for provider in "ab":
+                for _ in range(12):
+                    await home.register(provider=provider)
+            await until(lambda: hanging.waiting >= 6)
+            made = await home.register(provider="c")
+            await home.reaches(made, State.SUCCEEDED, seconds=30)
+            assert hanging.most_waiting <= 7
+            hanging.gate.set()
+
+    run(scenario)
+
+
 def test_processes_that_live_share_an_accounts_limits(tmp_path: Path) -> None:
     """C3: the limits are the account's: a second reconciler's heartbeat halves this one's part, its silence gives it back."""
 
