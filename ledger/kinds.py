@@ -22,7 +22,7 @@ from schemas.commands import (
     Sweep,
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -49,6 +49,7 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Expire: ("ledger.retention", "expire"),
     Rewrap: ("ledger.rewrap", "rewrap"),
     Switch: ("ledger.rewrap", "switch"),
+    Checkpoint: ("ledger.checkpoints", "checkpoint"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

@@ -6,6 +6,7 @@ from typing import Final
 
 from artifacts.store import Store
 from ledger.errors import SecretMissingError
+from lifecycle.errands import acts
 from providers import interpret, requests
 from providers.exchanges import without
 from providers.origins import origin_of
@@ -52,6 +53,7 @@ class Desk:
     started_at: Micros
     send_by: float
     departure: Departure
+    attempt_id: str | None = None
     exchange: Exchange | None = None
     calls: int = 0
     rotated: str | None = field(default=None, repr=False)  # the credential that replaced a refused one
@@ -66,7 +68,7 @@ class Desk:
     @property
     def consuming(self) -> bool:
         """Return whether this errand fetches a result that reading consumes (F4)."""
-        return self.errand is Errand.COLLECT and self.contract.result is not None and self.contract.result.one_shot
+        return self.errand is Errand.COLLECT and acts(self.errand, self.contract, self.operation)
 
     def secret(self) -> str | None:
         """Return the account's credential. It is fetched for each errand, so that a rotated one counts at once."""
