@@ -14,7 +14,7 @@ from schemas.states import Reading
 from tests.conformance.house import Record, delivery, intent, reading
 
 FILE = StoredFile(key="art_00000001", role="output", media_type="text/csv", bytes=3, sha256="a" * 64)
-_SPECIAL = {("secrets", "purpose"): "webhook", ("heartbeats", "counts"): "{}"}
+_SPECIAL = {("secrets", "purpose"): "webhook", ("heartbeats", "counts"): "{}", ("remote_findings", "kind"): "leak"}
 
 
 def fill(record: Record) -> None:
