@@ -42,7 +42,7 @@ def _value(record: Record, column: sa.Column[Any]) -> Any:
         return _SPECIAL[column.table.name, column.name]
     if column.name == "operation":
         return intent(1).id
-    if column.name in {"not_before", "due_at"}:
+    if column.name in {"not_before", "due_at"} and column.nullable:
         return None
     match column.type:
         case sa.LargeBinary():
