@@ -23,7 +23,7 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.sweeping import ClaimWalks, SettleWalk
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -52,6 +52,7 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     Expire: ("ledger.retention", "expire"),
     Rewrap: ("ledger.rewrap", "rewrap"),
     Switch: ("ledger.rewrap", "switch"),
+    Checkpoint: ("ledger.checkpoints", "checkpoint"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)
