@@ -55,7 +55,13 @@ def page_request(rule: ListRule, contract: Contract, origin: str, cursor: str, *
     return HttpRequest(
         method="GET",
         url=origin.rstrip("/") + path,
-        headers=(("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT), *contract.headers.items(), *secret),
+        headers=(
+            ("Accept", "application/json"),
+            ("Accept-Encoding", "identity"),
+            ("User-Agent", USER_AGENT),
+            *contract.headers.items(),
+            *secret,
+        ),
         secret_headers=tuple(name for name, _ in secret),
         max_bytes=contract.limits.answer_bytes,
         connect_seconds=contract.limits.connect_seconds,
