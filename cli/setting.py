@@ -6,13 +6,14 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from providers.origins import address, fault_of
 from schemas.settings import ProviderSettings, Settings
 
 MAX_TEXT: Final = 4_096  # longer than any path, URL or reference that is meant
 MAX_ITEMS: Final = 256  # secrets, owners, origins of one provider
 MAX_PORT: Final = 65_535
+MAX_PAUSE: Final = 604_800  # a week
 
 PROVIDER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _REFERENCE: Final = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0]+|vault:[A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
@@ -168,6 +169,10 @@ def _references(value: Any) -> str:
     return next((fault for fault in map(_reference, value) if fault), "")
 
 
+def _pause(value: Any) -> str:
+    return "" if 0 <= value <= MAX_PAUSE else f"must be from 0 (none) to {MAX_PAUSE}"
+
+
 def _params(value: Any) -> str:
     if not all(_CONSTANT.match(name) for name in value):
         return "has a name that is not made of letters, digits, _, . and -, at most 64 of them"
@@ -177,21 +182,14 @@ def _params(value: Any) -> str:
 
 
 def _url(value: Any) -> str:
-    wrong = "must be an http:// or https:// address without user, query or fragment"
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        return wrong
-    return "" if usable and "@" not in parts.netloc and not parts.query and not parts.fragment and " " not in value else wrong
+    found = address(value)
+    if found is None or "#" in value or "?" in value:
+        return "must be an http:// or https:// address without user, query or fragment"
+    return ""
 
 
 def _origins(value: Any) -> str:
-    for origin in value:
-        fault = _url(origin)
-        if fault or urlsplit(origin).path not in {"", "/"}:
-            return fault or "must be origins (https://host), without a path"
-    return ""
+    return next((fault for fault in map(fault_of, value) if fault), "")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
@@ -205,4 +203,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
     "providers.NAME.credential": _reference,
     "providers.NAME.result_origins": _origins,
     "providers.NAME.params": _params,
+    "providers.NAME.sweep_seconds": _pause,
 }

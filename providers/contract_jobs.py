@@ -8,14 +8,16 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
-from providers.contract_parts import check_headers, check_origin, expressions, places, request, template, tried
+from providers.contract_parts import check_headers, check_origins, expressions, places, request, template, tried
 from providers.places import compile_place, template_fields
 from providers.tokens import LEAST
-from schemas.contract import RESEND_MARGIN_SECONDS, CancelRule, CreateRule, RecoveryRule, ResultRule, StatusRule, TokenRule
+from schemas.contract import RESEND_MARGIN_SECONDS, CancelRule, CreateRule, RecoveryRule, ResultFile, ResultRule, StatusRule, TokenRule
 from schemas.states import ENDED_READINGS
 
 OURS: Final = ("token", "operation", "reference", "trace_id", "param.*")
 """Template fields known before the provider has answered."""
+MAX_EFFECTS: Final = 16
+"""Names of [status.effects]: each is shown with every ended operation."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _STATUS = re.compile(r"[1-5][0-9]{2}")
 
@@ -71,8 +73,7 @@ def _create(create: CreateRule, ours: tuple[str, ...], path: Path, faults: Fault
     for name in sorted(set(create.take) & set(create.keep)):
         faults.add((*path, "take"), f"{name} is also in keep: decide")
     places(create.remember, (*path, "remember"), faults)
-    for origin in create.origins:
-        check_origin(origin, (*path, "origins"), faults)
+    check_origins(create.origins, (*path, "origins"), faults)
     _token(create, (*path, "token"), faults)
     for status in sorted(set(create.accepted) & (set(create.rejected) | set(create.not_executed))):
         faults.add((*path, "accepted"), f"{status} is also said to be refused or not executed: decide")
@@ -159,6 +160,9 @@ def _status(status: StatusRule, with_job: tuple[str, ...], path: Path, faults: F
     names = ("state", "job_id", "match", "progress", "provider_time", "error")
     places({name: getattr(status, name) for name in names}, path, faults)
     template(status.equals, with_job, (*path, "equals"), faults)
+    places(status.effects, (*path, "effects"), faults)
+    if len(status.effects) > MAX_EFFECTS:
+        faults.add((*path, "effects"), f"has more than {MAX_EFFECTS} names")
     if not status.readings and not status.http_readings and not status.outcome:
         faults.add((*path, "readings"), 'is missing; say what the provider\'s words mean, as in done = "succeeded"')
     if set(status.ok) & set(status.not_found):
@@ -200,16 +204,44 @@ def _cancel(cancel: CancelRule, with_job: tuple[str, ...], path: Path, faults: F
         faults.add((*path, "accepted"), f"{status} is also said to be refused or not executed: decide")
 
 
+def _inside(file: ResultFile, path: Path, faults: Faults) -> None:
+    """Check what is said about the records of a file, and their items."""
+    if file.records and file.format != "json":
+        faults.add((*path, "records"), 'needs format = "json": it is the place of the array in a document')
+    elif file.records and not all(file.records.split(".")):
+        faults.add((*path, "records"), "must be names with dots between them, as in data.results")
+    if file.compression != "none" and file.format == "opaque":
+        faults.add((*path, "compression"), "needs a format: a file that is not looked into is never inflated")
+    items = file.items
+    if items is None:
+        return
+    if file.format == "opaque":
+        faults.add((*path, "items"), 'needs format = "jsonl", "csv" or "json"')
+    if not items.id:
+        faults.add((*path, "items", "id"), "is missing; say where a record names its item")
+    if bool(items.outcome) != bool(items.ok):
+        faults.add((*path, "items", "outcome"), "and ok go together: the word, and which of its values mean success")
+    if file.format != "csv":
+        names = ("id", "outcome", "error", "value")
+        expressions({name: getattr(items, name) for name in names}, (*path, "items"), faults)
+
+
 def _result(result: ResultRule, with_job: tuple[str, ...], path: Path, faults: Faults) -> None:
     places(result.values, (*path, "values"), faults)
-    for origin in result.origins:
-        check_origin(origin, (*path, "origins"), faults)
+    places({"total": result.total}, path, faults)
+    for key in ("max_record_bytes", "max_inflated_bytes"):
+        if getattr(result, key) < 1:
+            faults.add((*path, key), "must be 1 or more")
+    if result.total and not any(file.items is not None for file in result.files):
+        faults.add((*path, "total"), "needs a file with items: nothing else can be missing")
+    check_origins(result.origins, (*path, "origins"), faults)
     known = (*with_job, *(f"result.{name}" for name in result.values))
     for index, file in enumerate(result.files):
         here: Path = (*path, "files", index)
         if bool(file.url) == bool(file.path):
             faults.add(here, "needs either url (a place in the status answer) or path (on the provider's origin), not both")
         places({"url": file.url, "bytes": file.bytes, "sha256": file.sha256}, here, faults)
+        _inside(file, here, faults)
         if file.path:
             request("GET", file.path, known, here, faults)
 

@@ -15,6 +15,7 @@ from artifacts.store import Store
 from ledger import queries
 from ledger.errors import LedgerError
 from ledger.ledger import Ledger
+from reconciler import conditions
 from reconciler.crew import Crew, Drained, Performs
 from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
@@ -22,6 +23,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
+from reconciler.walker import WALK_LIMIT_SECONDS, WALK_SECONDS, Walker
 from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
@@ -37,7 +39,9 @@ SWEEPS: Final[Mapping[str, SweepPart]] = {
     "sweep.beats": "beats",
     "sweep.faults": "faults",
 }
+WAL_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 10.0
+PACE_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
 RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; the next one goes on
@@ -82,6 +86,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        walker: Walker | None = None,
         retention: Retention | None = None,
     ) -> None:
         self._record = record
@@ -113,10 +118,13 @@ class Clockwork:
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
                 *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
+                Duty(name="wal", seconds=WAL_SECONDS, run=record.tend),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
+                *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
+                Duty(name=conditions.DUTY, seconds=PACE_SECONDS, run=self._share),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,
@@ -248,6 +256,13 @@ class Clockwork:
             self._stepped = self._stepped or offset < self._offset
             _log.warning("reconciler.clock_stepped", seconds=round(offset - self._offset, 3))
         self._offset = offset
+
+    async def _share(self) -> Mapping[str, int]:
+        """Share the accounts' limits with the other processes, and say how the accounts do."""
+        beats = await self._record.read(queries.heartbeats)
+        now = self._world.monotonic()
+        self._pace.share(len(conditions.processes(beats, self._world.now()) | {self._worker}), now)
+        return conditions.counts(self._pace, now)
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0

@@ -6,7 +6,7 @@ cancelled (shutdown, a lost lease) or that fails by a fault of our own still say
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,12 +17,14 @@ from artifacts.store import Store
 from ledger.errors import SecretMissingError
 from lifecycle.errands import acts
 from providers import interpret, recovery, requests
+from providers.origins import same_base
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
 from reconciler import collect
 from reconciler.desk import Accounts, Desk
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.transfer import ONE_SHOT_LOST
 from reconciler.wire import Departure
 from schemas.commands import Claimed, Defer, Settle
 from schemas.evidence import (
@@ -46,8 +48,15 @@ _log = structlog.get_logger("reconciler")
 _FAULT: Final = "internal"
 
 
+async def _as_it_is() -> None:
+    """Renew nothing: environment and files are read at each errand anyway."""
+
+
 class Performer:
-    """Performs errands for the configured accounts. `credential` answers the account's credential, or None."""
+    """Performs errands for the configured accounts. `credential` answers the account's credential, or None.
+
+    `renew` reads what it answers from anew; it never raises.
+    """
 
     def __init__(
         self,
@@ -60,6 +69,7 @@ class Performer:
         credential: Callable[[str], str | None],
         public_url: str,
         actor: str,
+        renew: Callable[[], Awaitable[None]] = _as_it_is,
     ) -> None:
         self._world = world
         self._store = store
@@ -67,6 +77,7 @@ class Performer:
         self._accounts = accounts
         self._leases = leases
         self._credential = credential
+        self._renew = renew
         self._public_url = public_url.rstrip("/")
         self._actor = actor
 
@@ -114,20 +125,22 @@ class Performer:
             operation=claimed.operation,
             errand=claimed.errand,
             credential=self._credential,
+            renew=self._renew,
             public_url=self._public_url,
             started_at=self._world.now(),
             send_by=send_by,
             departure=Departure(),
+            attempt_id=claimed.attempt_id,
         )
 
     async def _evidence(self, desk: Desk, claimed: Claimed) -> Evidence:
         operation, errand = claimed.operation, claimed.errand
         if errand is Errand.LAPSE:
             return Lapsed()
-        if operation.origin.rstrip("/") != desk.account.origin:
+        if not same_base(operation.origin, desk.account.origin):
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
             return _origin_changed(desk)
-        if acts(errand, desk.contract) and claimed.attempt_id is None:
+        if acts(errand, desk.contract, operation) and claimed.attempt_id is None:
             raise RuntimeError("an acting errand without an open attempt")  # A1: never a byte without one
         try:
             match errand:
@@ -231,7 +244,7 @@ def _unknown(desk: Desk, error: str) -> Evidence:
         case Errand.CREATE | Errand.CANCEL:
             return NotSent(errand=desk.errand, error=error)
         case Errand.COLLECT if desk.consuming and desk.departure.sent:
-            return collect.ONE_SHOT_LOST
+            return ONE_SHOT_LOST
         case Errand.COLLECT:
             return CollectFailed(error=error)
         case Errand.READ | Errand.RECOVER:

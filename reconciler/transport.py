@@ -11,24 +11,32 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 
+from providers.origins import address
 from reconciler.addresses import Permitted, Resolve, Resolver, guarded_socket, is_public, resolve_by_system
-from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, tracing
+from reconciler.trust import trusted
+from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, nonsense, tracing
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.world import World
 
 _DEFAULTS: Final = (("user-agent", "reconciliation-gateway"), ("accept-encoding", "identity"))
 _REFUSAL_BYTES: Final = 65_536  # of a download's answer that is not the file: enough to say why
 _OK: Final = 200
+_PARTIAL: Final = 206
 _PLAIN: Final = frozenset({"", "identity"})
+GZIP: Final = frozenset({"gzip", "x-gzip"})
+"""Content codings in which a file may come although none was asked for: some stores keep it so."""
 
 
 class Sink(Protocol):
     """Takes the bytes of a download in order."""
+
+    async def begin(self, head: AnsweredOutcome) -> None:
+        """Take the head (200, or 206 where a range was asked for); what it raises ends the download and reaches the caller."""
+        ...
 
     async def write(self, chunk: bytes) -> None:
         """Take one chunk; what it raises ends the download and reaches the caller."""
@@ -37,7 +45,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downloaded:
-    """A complete `200` whose body went to the sink. Everything incomplete is a MaybeOutcome instead (B090)."""
+    """A complete `200` or `206` whose body went to the sink as it came. Everything incomplete is a MaybeOutcome instead (B090)."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -68,7 +76,7 @@ class Transport:
             logging.getLogger(name).setLevel(logging.WARNING)  # httpx logs whole URLs at INFO (B142)
         self._world = world
         self._concurrency = concurrency
-        self._tls: ssl.SSLContext | bool = tls if tls is not None else True
+        self._tls = tls if tls is not None else trusted()
         self._resolve = resolve
         self._permitted = permitted
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
@@ -106,8 +114,9 @@ class Transport:
     ) -> Downloaded | AnsweredOutcome | MaybeOutcome | NotSentOutcome:
         """Stream one file to `sink`. `request.total_seconds` bounds it all, `silence_seconds` each wait for the next chunk.
 
-        Any status but 200 is an AnsweredOutcome and nothing reaches the sink. Raises only what the sink raises. `send_by` and
-        `departure` are for results that reading consumes.
+        Any other status than 200 (or 206 where the request asks for a range) is an AnsweredOutcome and nothing reaches the sink,
+        which gets a gzip-encoded body still encoded: it knows its own bounds. Raises only what the sink raises. `send_by`
+        and `departure` are for results that reading consumes.
         """
         flight = self._flight(
             request, send_by=send_by, repeatable=send_by is None, departure=departure or Departure(), silence_seconds=silence_seconds
@@ -116,13 +125,14 @@ class Transport:
         try:
             async with asyncio.timeout(request.total_seconds), self._open(request, flight) as response:
                 status = response.status_code
-                if status != _OK:
+                if status != _OK and not (status == _PARTIAL and any(name.lower() == "range" for name, _ in request.headers)):
                     body = bytearray()
                     async for chunk in self._body(response, _REFUSAL_BYTES):
                         body += chunk
                     return AnsweredOutcome(status=status, headers=_headers(response), body=bytes(body))
                 size = 0
-                async for chunk in self._body(response, max_bytes):
+                await sink.begin(AnsweredOutcome(status=status, headers=_headers(response)))
+                async for chunk in self._body(response, max_bytes, takes=_PLAIN | GZIP):
                     size += len(chunk)
                     await sink.write(chunk)
             return Downloaded(status=status, headers=_headers(response), bytes=size)
@@ -152,12 +162,12 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def _open(self, request: HttpRequest, flight: Flight) -> AsyncIterator[httpx.Response]:
-        _check_url(request)
+        url = _checked(request)
         client = self._client(private=request.allow_private, fresh=flight.acting)
         given = {name.lower() for name, _ in request.headers}
         headers = [*request.headers, *(item for item in _DEFAULTS if item[0] not in given)]
         try:
-            prepared = httpx.Request(request.method, request.url, headers=headers, content=request.body, extensions={"flight": flight})
+            prepared = httpx.Request(request.method, url, headers=headers, content=request.body, extensions={"flight": flight})
         except (ValueError, TypeError) as error:
             raise _UnfitError("invalid_request") from error
         response = await client.send(prepared, stream=True, auth=None, follow_redirects=False)
@@ -166,8 +176,10 @@ class Transport:
         finally:
             await response.aclose()
 
-    async def _body(self, response: httpx.Response, limit: int) -> AsyncIterator[bytes]:
-        if response.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
+    async def _body(self, response: httpx.Response, limit: int, takes: frozenset[str] = _PLAIN) -> AsyncIterator[bytes]:
+        if nonsense(response.status_code, response.headers.raw):
+            raise _UnfitError("protocol")
+        if response.headers.get("content-encoding", "").strip().lower() not in takes:
             raise _UnfitError("encoded")  # refused before anything is decoded (B093)
         declared = response.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:
@@ -214,17 +226,14 @@ class _UnfitError(Exception):
     """The request cannot be sent, or the answer cannot be used; the message is the word for it."""
 
 
-def _check_url(request: HttpRequest) -> None:
-    try:
-        parts = urlsplit(request.url)
-        port_fits = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise _UnfitError("invalid_url") from error
-    fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_fits and "@" not in parts.netloc
-    if not fits or any(character <= " " or character == "\x7f" for character in request.url):
+def _checked(request: HttpRequest) -> str:
+    """Return the URL in the form that was judged, which is the one that is called."""
+    found = address(request.url)
+    if found is None:
         raise _UnfitError("invalid_url")
-    if not request.allow_private and parts.scheme != "https":
+    if not request.allow_private and not found.https:
         raise _UnfitError("forbidden_scheme")
+    return found.url
 
 
 def _failed(error: Exception, flight: Flight, status: int | None) -> MaybeOutcome | NotSentOutcome:

@@ -10,7 +10,8 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.sweeping import ClaimWalks, SettleWalk
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -146,7 +147,7 @@ class ClaimWork:
     send_budget: Micros  # how long a send may take at most after its first byte's check
     now: Micros
     chance: float
-    after: tuple[str, str] = ("", "")  # (provider, owner): where the fair round goes on
+    after: Mapping[str, str] = field(default_factory=dict)  # of each provider the owner whose turn was last; of "" the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +165,7 @@ class ClaimedWork:
     """The answer to ClaimWork. `after` continues the fair round."""
 
     items: tuple[Claimed, ...]
-    after: tuple[str, str] = ("", "")
+    after: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -284,7 +285,8 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | ClaimWalks | SettleWalk
+    | Expire | Rewrap | Switch | Checkpoint
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

@@ -221,6 +221,7 @@ class StatusRule:
     progress_scale: float = 1.0  # what stands for "all done"
     provider_time: str = ""
     error: str = ""
+    effects: Mapping[str, str] = field(default_factory=dict)  # NAME -> place: what an ended job did, paid or left behind
     not_found: tuple[int, ...] = (404, 410)
     not_found_grace_seconds: int = 60  # after the create a 404 means: not visible yet
     poll_seconds: int = 15  # first pause between reads
@@ -248,6 +249,18 @@ class CancelRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsRule:
+    """Where a record of a result file says which item it is and how that item ended (MISSION F5). JMESPath, or CSV columns."""
+
+    id: str = ""  # the item's name
+    outcome: str = ""  # the word, or the HTTP status, that says how it ended
+    ok: tuple[str, ...] = ()  # values of `outcome` that mean success; "2xx" stands for a whole hundred
+    error: str = ""  # a value here (neither null nor empty) means failure
+    failed: bool = False  # every record of this file is an item that failed
+    value: str = ""  # what the caller's JSON Schema is about; empty: the whole record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
     """One file of the result. `url` is a place in the status answer, `path` a template on the provider's origin."""
 
@@ -259,6 +272,10 @@ class ResultFile:
     bytes: str = ""  # place of the declared size in the status answer
     sha256: str = ""  # place of the declared SHA-256 (hex) in the status answer
     authenticated: bool = False  # a URL on another origin never gets the credential, whatever stands here
+    format: Literal["opaque", "jsonl", "csv", "json"] = "opaque"  # how records stand in it; opaque: it is not looked into
+    compression: Literal["none", "gzip"] = "none"  # of the file itself: kept as it came, inflated only to be looked into
+    records: str = ""  # json: dotted names that lead to the array of records; empty: the document is the array
+    items: ItemsRule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +289,28 @@ class ResultRule:
     one_shot: bool = False  # reading it consumes it
     origins: tuple[str, ...] = ()  # other origins where results may lie
     max_bytes: int = 1_073_741_824
+    max_inflated_bytes: int = 4_294_967_296  # of a compressed file, while it is looked into
+    max_record_bytes: int = 8_388_608  # a longer record is an unreadable one
+    total: str = ""  # place in the status answer of the number of items that there must be
+    failed_items: Literal["accept", "refuse"] = "accept"  # refuse: one failed item makes the result invalid
+    missing_items: Literal["accept", "refuse"] = "refuse"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListRule:
+    """The provider's list of jobs, walked now and then to compare it with the record (MISSION C9). Read only."""
+
+    path: str = ""  # without fields: it is one for the whole account
+    items: str = "body:data"  # place of the array
+    job_id: str = "id"  # JMESPath in an item
+    reference: str = ""  # JMESPath in an item: our operation's id or token, where create puts it
+    time: str = ""  # JMESPath in an item: when the job was made
+    newest_first: bool = False  # a walk may stop at what an earlier one has seen
+    next: str = ""  # place of the next page's cursor; empty: one page
+    next_param: str = "after"  # query parameter that carries the cursor
+    max_pages: int = 200  # of one walk
+    overlap_seconds: int = 3_600  # how far a walk looks back behind the newest job that the last one saw
+    grace_seconds: int = 600  # a job or a record younger than this may still find its other half
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -320,6 +359,7 @@ class Contract:
     status: StatusRule | None = None
     cancel: CancelRule | None = None
     result: ResultRule | None = None
+    list: ListRule | None = None
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     samples: tuple[Mapping[str, Any], ...] = ()

@@ -66,6 +66,22 @@ def test_the_self_audit_counts_too(command: Command, tmp_path: Path) -> None:
     assert "self-audit: active_overdue 1" in done.out
 
 
+def test_an_export_is_signed_and_verifies(command: Command, tmp_path: Path) -> None:
+    """D5: checkpoint and export print the key by which the file verifies without the database; a change in either is exit 1."""
+    made = register(tmp_path)
+    key = command("audit", "checkpoint", "--json").json()["public_key"]
+    assert command("audit", "export", "history.jsonl").out.endswith(f"--public-key {key}\n")
+    place = tmp_path / "history.jsonl"
+    assert place.stat().st_mode & 0o077 == 0
+    assert command("audit", "verify", "--file", str(place), "--public-key", key).out == "1 operations verified, 0 faults\n"
+    assert command("audit", "verify", "--file", str(place), "--public-key", "00").code == 2
+    place.write_text(place.read_text().replace('"cause":"request"', '"cause":"reading"'))
+    found = command("audit", "verify", "--file", str(place), "--public-key", key, "--json")
+    assert found.code == 1
+    assert found.json()["faults"] == [{"operation": made, "seq": 1, "fault": "changed row"}]
+    assert command("audit", "verify", "--public-key", key).code == 0
+
+
 # --- backup
 
 
@@ -312,6 +328,22 @@ def test_providers_are_listed_shown_and_checked(command: Command, tmp_path: Path
     assert done.code == 1
     assert "env:REPORTS_SECRET is not set" in done.out
     assert command("providers", "check", "nope").code == 2
+
+
+def test_a_circuit_that_is_open_is_shown(command: Command, tmp_path: Path) -> None:
+    """C3: what a running reconciler tells of an account stands in `providers show` and `doctor`; a silent one is not believed."""
+    register(tmp_path)
+    counts = {"reports.open": 40, "reports.failures": 12, "runs": 3}
+    for process, age in (("host:1", 0), ("host:2", 3_600)):
+        with opened(tmp_path) as house:
+            now = house.world.now() - age * SECOND
+            house.ledger.write_now(Beat(duty="pace", process=process, now=now, ok=True, counts=counts))
+    (pause,) = command("providers", "show", "reports", "--json").json()["pauses"]
+    assert (pause["process"], pause["state"], pause["failures"]) == ("host:1", "open", 12)
+    assert 0 <= pause["paused_seconds"] <= 40
+    assert "host:1: open, called again in" in command("providers", "show", "reports").out
+    warned = [row for row in command("doctor", "--json").json() if row["level"] == "warning" and row["about"] == "provider reports"]
+    assert len([row for row in warned if "12 calls in a row failed" in row["found"] and row["cure"]]) == 1
 
 
 def test_contracts_are_listed_and_shown(command: Command) -> None:

@@ -34,7 +34,7 @@ CODE = "\n".join(re.findall(r"`[^`\n]+`", GUIDE)) + "".join(re.findall(r"```toml
 SECTIONS = [
     shapes.EventMap, shapes.RetryRules, shapes.Handshake, shapes.Auth, shapes.TokenRule, shapes.CreateRule,
     shapes.RecoveryRule, shapes.StatusRule, shapes.OutcomeRule,
-    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
+    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.ListRule, shapes.Limits, shapes.Deadlines,
 ]  # fmt: skip
 RENAMED = {"place": "in"}
 WORDS = {
@@ -103,7 +103,8 @@ NEEDED = {
         ("## `[auth]`", shapes.Auth), ("## `[create]`", shapes.CreateRule), ("\n`[create.token]`", shapes.TokenRule),
         ("## `[recovery]`", shapes.RecoveryRule), ("## `[status]`", shapes.StatusRule),
         ("**`[[status.outcome]]`**", shapes.OutcomeRule), ("## `[cancel]`", shapes.CancelRule),
-        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile), ("\n`[limits]`", shapes.Limits),
+        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile),
+        ("\n`[result.files.items]` counts", shapes.ItemsRule), ("\n`[limits]`", shapes.Limits),
         ("\n`[deadlines]`", shapes.Deadlines),
     ],
 )  # fmt: skip

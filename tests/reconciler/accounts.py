@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class Bench:
         *,
         contract: Contract = CONTRACT,
         record: Any = None,
+        credential: Callable[[str], str | None] = lambda _: CREDENTIAL,
         **options: Any,
     ) -> None:
         self.world = StillWorld()
@@ -92,14 +94,14 @@ class Bench:
             pace=self.pace,
             accounts=self.accounts,
             leases=self.leases,
-            credential=lambda _: CREDENTIAL,
+            credential=credential,
             public_url="https://hooks.test/",
             actor="worker:1",
         )
 
     def begin(self, op: Operation, errand: Errand, *, send_in: float = 30.0) -> "asyncio.Task[Settle | Defer | None]":
         now = self.world.monotonic()
-        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract) else None)
+        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract, op) else None)
         return asyncio.create_task(self.performer.perform(claimed, now, now + send_in))
 
     async def settle(self, op: Operation, errand: Errand) -> Settle:

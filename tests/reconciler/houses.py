@@ -17,11 +17,12 @@ from reconciler.desk import Account
 from reconciler.errands import Performer
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.retention import Retention
 from reconciler.transport import Transport
 from schemas.commands import Intent, Register, Registered
 from schemas.contract import Contract
 from schemas.operation import Operation
-from schemas.settings import ClockworkSettings, ProviderSettings
+from schemas.settings import ClockworkSettings, ProviderSettings, RetentionSettings
 from schemas.states import Mode, State
 from tests.reconciler.accounts import CONTRACT, CREDENTIAL
 from tests.reconciler.worlds import MovingWorld, StillWorld
@@ -104,12 +105,13 @@ async def house(
     worker: str = "worker:1",
     shared: Ledger | None = None,
     start: bool = True,
+    world: MovingWorld | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """Run a clockwork over a record in `directory` until the block ends."""
     known = contracts if contracts is not None else dict.fromkeys(origins, contract)
     ledger = shared if shared is not None else open_ledger(directory, known)
-    world = MovingWorld()
+    world = world or MovingWorld()
     chosen = replace(ClockworkSettings(poll_seconds=0.2, drain_seconds=2.0), **settings)
     accounts = {
         name: Account(
@@ -134,6 +136,7 @@ async def house(
         settings=chosen,
         worker=worker,
         audit=lambda: ledger.read(self_audit, world.now()),
+        retention=Retention(record=ledger, world=world, store=store, settings=RetentionSettings()),
     )
     if start:
         await clockwork.start()
