@@ -36,6 +36,7 @@ class Fate:
     vanishes: float | None = None  # from then on nobody knows the job
     strange: tuple[float, float] = (0.0, 0.0)  # between these times its word is one of tomorrow
     result_gone: bool = False  # its files are expired
+    reversed_after: float | None = None  # so long after its end it turns out to have failed
 
 
 @dataclass(slots=True, kw_only=True)
@@ -54,7 +55,8 @@ class Job:
         if self.cancelled_at is not None and now >= self.cancelled_at:
             return Reading.CANCELLED
         if fate.runs is not None and age >= fate.queued + fate.runs:
-            return fate.ending
+            back = fate.reversed_after is not None and age >= fate.queued + fate.runs + fate.reversed_after
+            return Reading.FAILED if back else fate.ending
         return Reading.RUNNING if age >= fate.queued else Reading.QUEUED
 
     def shown(self, now: Micros) -> Reading:
@@ -66,28 +68,42 @@ class Job:
 
 
 class Account:
-    """The account. `fate` says what becomes of a new job, by our operation id where the create carries it (else the empty text)."""
+    """One kind of operation of a provider account. Where a provider has several, each is an account of its own.
+
+    `fate` says what becomes of a new job, by our operation id where the create carries it (else the empty text).
+    """
 
     def __init__(
-        self, contract: Contract, *, now: Callable[[], Micros], fate: Callable[[str], Fate] = lambda _: Fate(), base: str = ""
+        self,
+        contract: Contract,
+        *,
+        now: Callable[[], Micros],
+        fate: Callable[[str], Fate] = lambda _: Fate(),
+        action: str = "",
+        base: str = "",
     ) -> None:
-        self.contract = contract
-        self.documents = Documents(contract, base)
+        self.contract = contract.of(action)
+        self.documents = Documents(contract, action, base)
         self.jobs: dict[str, Job] = {}
         self.calls: list[Call] = []
         self._now = now
         self._fate = fate
-        self._routes = routes(contract)
-        self._tokens: dict[str, tuple[Micros, AnsweredOutcome]] = {}
+        self._routes = routes(self.contract)
+        self._addresses: dict[tuple[str, str], Call] = {}  # (method, address) that a create answer named
+        self._tokens: dict[str, tuple[Micros, AnsweredOutcome, str]] = {}
 
     def answer(self, method: str, url: str, headers: Headers = (), body: bytes = b"") -> AnsweredOutcome:
         """Execute one request now and answer it. What is no address of the contract is not found."""
-        for route in self._routes:
-            call = route.read(method, url)
-            if call is not None:
-                self.calls.append(call)
-                return self._done(call, headers, body)
-        return self._file(method, url)
+        call = self.reads(method, url)
+        if call is None:
+            return self._file(method, url)
+        self.calls.append(call)
+        return self._done(call, headers, body)
+
+    def reads(self, method: str, url: str) -> Call | None:
+        """Return which call of ours this is; None: no address of this contract."""
+        known = self._addresses.get((method, url))
+        return known or next((call for route in self._routes if (call := route.read(method, url)) is not None), None)
 
     def make(self, operation: str = "", token: str = "") -> Job:
         """Make a job, as a create does."""
@@ -96,7 +112,15 @@ class Account:
         if len(self.jobs) >= _MAX_JOBS:
             raise RuntimeError("this simulator holds no more jobs")
         self.jobs[named.job] = job
+        self._name_addresses(named)
         return job
+
+    def _name_addresses(self, named: Named) -> None:
+        addresses = self.documents.named_addresses(named)
+        values = {"remote_job_id": named.job}
+        for kind, rule in (("status", self.contract.status), ("cancel", self.contract.cancel)):
+            if rule is not None and rule.url in addresses:
+                self._addresses[rule.method, addresses[rule.url]] = Call(kind=kind, values=values)  # type: ignore[arg-type] # both are kinds
 
     def of(self, operation: str) -> list[Job]:
         """Return the jobs of one operation, oldest first."""
@@ -134,7 +158,7 @@ class Account:
         token = call.values.get("token") or self._token(document, headers) or _carried(document, rule.add, "{token}")
         known = self._tokens.get(token) if token else None
         if known is not None and self._now() < known[0] + rule.token.window_seconds * SECOND:
-            return replace(known[1], headers=(*known[1].headers, ("idempotent-replayed", "true")))
+            return self._repeated(known[1], self.jobs.get(known[2]))
         named = self._new(operation, token)
         if self._fate(operation).refused:
             answer = self.documents.refused(named)
@@ -142,9 +166,18 @@ class Account:
             answer = self.documents.repeated(twin.named)
         else:
             answer = self.documents.create(self.make(operation, token).named)
-        if token and rule.token.window_seconds:
-            self._tokens[token] = (self._now(), answer)
+        keeps_refusals = rule.token.repeats != "success"
+        if token and rule.token.window_seconds and (answer.status in rule.accepted or keeps_refusals):
+            self._tokens[token] = (self._now(), answer, named.job)
         return answer
+
+    def _repeated(self, first: AnsweredOutcome, job: Job | None) -> AnsweredOutcome:
+        """Answer a token that was used: as the contract says that its provider does."""
+        rule = self.contract.create
+        assert rule is not None, "a create route comes from a create rule"
+        if rule.token.repeats == "conflict" and job is not None:
+            return self.documents.repeated(job.named)
+        return replace(first, headers=(*first.headers, ("idempotent-replayed", "true")))
 
     def _token(self, document: Mapping[str, Any], headers: Headers) -> str:
         rule = self.contract.create
@@ -154,7 +187,7 @@ class Account:
                 return next((value for name, value in headers if name.lower() == rule.token.name.lower()), "")
             case "body":
                 return _found(document, rule.token.name)
-            case "none":
+            case _:
                 return ""
 
     # --- reads
@@ -175,7 +208,7 @@ class Account:
 
     def _file(self, method: str, url: str) -> AnsweredOutcome:
         for job in reversed(self.jobs.values()) if method == "GET" else ():
-            file = self.documents.addresses(job.named).get(url)
+            file = self.documents.files(job.named).get(url)
             if file is not None and not job.fate.result_gone:
                 kind = file.media_type or "application/octet-stream"
                 return AnsweredOutcome(status=200, headers=(("content-type", kind),), body=content_of(file))

@@ -9,7 +9,7 @@ from urllib.parse import parse_qsl, unquote, urlsplit
 from schemas.contract import Contract
 
 CallKind = Literal["create", "status", "cancel", "search"]
-_FIELD: Final = re.compile(r"\{([a-z0-9_.]+)\}")
+_FIELD: Final = re.compile(r"\{(\+?)([A-Za-z0-9_.-]+)\}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -29,6 +29,7 @@ class Route:
     path: re.Pattern[str]
     fields: tuple[str, ...]
     query: Mapping[str, str]  # parameter -> field that it carries
+    words: int  # letters of the address that are not fields
 
     def read(self, method: str, url: str) -> Call | None:
         """Return the call, if the request is one to this address."""
@@ -43,14 +44,14 @@ class Route:
 
 
 def routes(contract: Contract) -> tuple[Route, ...]:
-    """Return the addresses of a contract; those with fewer fields are tried first."""
+    """Return the addresses of a contract; those that say most are tried first."""
     found: list[Route] = []
     for kind, rule in (("create", contract.create), ("status", contract.status), ("cancel", contract.cancel)):
-        if rule is not None:
+        if rule is not None and rule.path:
             found.append(_route(kind, rule.method, rule.path))  # type: ignore[arg-type] # the three words above
     if contract.recovery.path:
-        found.append(_route("search", "GET", contract.recovery.path))
-    return tuple(sorted(found, key=lambda route: len(route.fields)))
+        found.append(_route("search", contract.recovery.method, contract.recovery.path))
+    return tuple(sorted(found, key=lambda route: -route.words))
 
 
 def _route(kind: CallKind, method: str, template: str) -> Route:
@@ -59,9 +60,11 @@ def _route(kind: CallKind, method: str, template: str) -> Route:
     fields: list[str] = []
     end = 0
     for match in _FIELD.finditer(path):
-        pieces += (re.escape(path[end : match.start()]), "([^/?#]+)")
-        fields.append(match[1])
+        pieces += (re.escape(path[end : match.start()]), "([^?#]+)" if match[1] else "([^/?#]+)")
+        fields.append(match[2])
         end = match.end()
     pieces.append(re.escape(path[end:]))
-    carried = {name: field[1] for name, value in parse_qsl(query) if (field := _FIELD.fullmatch(value))}
-    return Route(kind=kind, method=method, path=re.compile("".join(pieces)), fields=tuple(fields), query=carried)
+    carried = {name: field[2] for name, value in parse_qsl(query) if (field := _FIELD.fullmatch(value))}
+    return Route(
+        kind=kind, method=method, path=re.compile("".join(pieces)), fields=tuple(fields), query=carried, words=len(_FIELD.sub("", path))
+    )

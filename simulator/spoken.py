@@ -41,13 +41,14 @@ class Named:
 
 
 class Documents:
-    """The documents of one provider. `base` takes the place of its origins where it is reached elsewhere; empty: as they are."""
+    """The documents of one kind of operation. `base` takes the place of the provider's origins where it is reached elsewhere."""
 
-    def __init__(self, contract: Contract, base: str = "") -> None:
+    def __init__(self, contract: Contract, action: str = "", base: str = "") -> None:
+        samples, contract = contract.samples, contract.of(action)
         self._contract = contract
         homes = [contract.origin, *(contract.result.origins if contract.result else ())]
         self._homes = [(home, base) for home in homes if home and base]
-        self._answers = [sample for sample in contract.samples if "kind" in sample]
+        self._answers = [sample for sample in samples if "kind" in sample and sample.get("action", action) == action]
 
     def job_id(self, named: Named) -> str:
         """Return a new job's id: the sample's with the job's number after it, or the one that our create chose."""
@@ -118,21 +119,29 @@ class Documents:
         _at(rule.items, envelope)[:] = shown
         return AnsweredOutcome(status=whole.status, headers=whole.headers, body=json.dumps(envelope, separators=(",", ":")).encode())
 
-    def files(self) -> Mapping[str, ResultFile]:
-        """Return the addresses of result files in the samples, and what is there."""
-        rule = self._contract.result
-        if rule is None:
+    def named_addresses(self, named: Named) -> Mapping[str, str]:
+        """Return the addresses that an accepted create names, by the names under which the contract remembers them."""
+        rule = self._contract.create
+        if rule is None or not rule.remember:
             return {}
-        found: dict[str, ResultFile] = {}
-        for sample in self._of("status"):
-            for number, address in enumerate(sample.get("files", ())):
-                found.setdefault(address, rule.files[min(number, len(rule.files) - 1)])
+        answer = self.create(named)
+        document = json.loads(answer.body or b"null")
+        found: dict[str, str] = {}
+        for name, place in rule.remember.items():
+            kind, _, where = place.partition(":")
+            value = _at(place, document) if kind == "body" else dict(answer.headers).get(where.lower())
+            if isinstance(value, str):
+                found[name] = value
         return found
 
-    def addresses(self, named: Named) -> Mapping[str, ResultFile]:
-        """Return the addresses of one job's files."""
-        sample = next((s for s in self._of("status") if s.get("files")), None)
-        return {} if sample is None else {self._filled(address, sample, named): file for address, file in self.files().items()}
+    def files(self, named: Named) -> Mapping[str, ResultFile]:
+        """Return the addresses of one job's result files, and what is there."""
+        rule = self._contract.result
+        found: dict[str, ResultFile] = {}
+        for sample in self._of("status") if rule is not None else ():
+            for number, address in enumerate(sample.get("files", ())):
+                found.setdefault(self._filled(address, sample, named), rule.files[min(number, len(rule.files) - 1)])
+        return found
 
     # --- how a sample becomes an answer
 

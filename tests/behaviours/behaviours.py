@@ -45,11 +45,16 @@ def _one_job(end: End, jobs: int = 1) -> Faults:
 
 
 def _found_or_asked(can: Capability, end: End) -> Faults:
-    """Demand, of a job that exists and whose answer is lost: found without a second job, or a person is asked and nothing is sent again (A6, A7)."""
+    """Demand, of a job that exists and whose answer is lost: found without a second one, or a person is asked and nothing is resent (A6, A7)."""
     yield from _one_job(end)
     yield from _is(end, State.SUCCEEDED if can.recovers else State.CREATE_UNRESOLVED)
     if not can.resends and end.made("create") != 1:
         yield f"the create was sent {end.made('create')} times, and nothing promises that this is one job"
+
+
+def _named_or_found_or_asked(can: Capability, end: End) -> Faults:
+    """Demand the job's end where its id does not stand in the spoiled body; else as for any lost answer."""
+    yield from _succeeds(can, end) if can.id_beside else _found_or_asked(can, end)
 
 
 def _absent_or_asked(can: Capability, end: End) -> Faults:
@@ -162,6 +167,12 @@ def _file_again(can: Capability, end: End) -> Faults:
         yield "the spoiled file was not fetched again"
 
 
+def _reversed(_: Capability, end: End) -> Faults:
+    yield from _is(end, State.SUCCEEDED)
+    if end.operation.incident_id is None:
+        yield "the reversal was not told"
+
+
 def _told(*answers: str) -> Callable[[Capability, End], Faults]:
     def ends(can: Capability, end: End) -> Faults:
         yield from _succeeds(can, end)
@@ -181,6 +192,7 @@ def _has(*readings: Reading) -> Callable[[Capability], bool]:
 
 _STOPPED: Final = _has(Reading.CANCELLED)
 _LONG: Final = Fate(runs=200.0)
+_BACK: Final = Fate(reversed_after=600.0)
 _VANISHES: Final = Fate(runs=None, vanishes=300.0)
 
 
@@ -215,8 +227,8 @@ _CREATING: Final = (
     _create("answered 500 though done", "B048", _found_or_asked, "error_though_done"),
     _create("answered 502 and not done", "A6", _absent_or_asked, "error"),
     _create("answered, and the answer is cut", "A6", _found_or_asked, "cut"),
-    _create("answered with half a document", "A6", _found_or_asked, "garbled"),
-    _create("answered with nothing", "A6", _found_or_asked, "empty"),
+    _create("answered with half a document", "A6", _named_or_found_or_asked, "garbled"),
+    _create("answered with nothing", "A6", _named_or_found_or_asked, "empty"),
     _create("met a login page", "B069", _absent_or_asked, "html"),
     _create("redirected", "B060", _absent_or_asked, "redirect"),
     _create("told to slow down", "C3, B067", _sent_again, "slow_down"),
@@ -230,8 +242,14 @@ _READING: Final = (
     _reads("reads fail", "C4: a transport's failure moves nothing", "lost", "unsent", "cut", "error"),
     _reads("reads told to slow down", "C3", "slow_down", "slow_down"),
     _behaviour("gone for good", "a vanished job is a contradiction", _parked(State.QUARANTINED, "job_vanished"), fate=_VANISHES),
-    _behaviour("a word of tomorrow for a while", "B071", _succeeds, fate=Fate(runs=120.0, strange=(10.0, 60.0))),
-    _behaviour("a word of tomorrow for ever", "B071, C6", _parked(State.RESULT_TIMED_OUT), fate=Fate(runs=None, strange=(10.0, 1e9))),
+    _behaviour("a word of tomorrow for a while", "B071", _succeeds, lambda can: can.strange, fate=Fate(runs=120.0, strange=(10.0, 60.0))),
+    _behaviour(
+        "a word of tomorrow for ever",
+        "B071, C6",
+        _parked(State.RESULT_TIMED_OUT),
+        lambda can: can.strange,
+        fate=Fate(runs=None, strange=(10.0, 1e9)),
+    ),
     _behaviour(
         "an answer about another job",
         "A8",
@@ -266,6 +284,7 @@ _ENDING: Final = (
     _behaviour("failed", "D2", _fails(), _has(Reading.FAILED), fate=Fate(ending=Reading.FAILED)),
     _behaviour("expired at the provider", "F5", _expired, _has(Reading.EXPIRED), fate=Fate(ending=Reading.EXPIRED)),
     _behaviour("cancelled by the provider", "D2", _parked(State.CANCELLED), _STOPPED, fate=Fate(ending=Reading.CANCELLED)),
+    _behaviour("reversed after its end", "D1: the state stays, a person is told", _reversed, lambda can: can.watched, fate=_BACK),
     _behaviour("result expired", "F1", _parked(State.RESULT_UNAVAILABLE), _files, fate=Fate(result_gone=True)),
     _behaviour("result cut", "B090", _file_again, _files, Script(file=("cut",))),
     _behaviour("result is a web page", "B098", _file_again, lambda can: can.files and not can.one_shot, Script(file=("html",))),

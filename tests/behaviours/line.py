@@ -56,8 +56,8 @@ class Turn:
 class Line(Transport):
     """The transport of one provider account, without a network. `created` is told each new job before its answer is seen."""
 
-    def __init__(self, account: Account, turn: Turn, scripts: dict[str, Script], now: Callable[[], Micros]) -> None:
-        self.account = account
+    def __init__(self, accounts: Callable[[str], Account], turn: Turn, scripts: dict[str, Script], now: Callable[[], Micros]) -> None:
+        self._account = accounts  # by operation: each kind of operation has its own
         self.calls: dict[str, list[Made]] = defaultdict(list)
         self.jobs: dict[str, list[str]] = defaultdict(list)  # operation -> the jobs that its creates made
         self.unspoken: set[str] = set()  # documents that the contract has no sample of
@@ -102,14 +102,15 @@ class Line(Transport):
         departure.sent = True
         if mishap is not None and mishap not in _EXECUTED:
             return _never_arrived(mishap)
-        known = len(self.account.jobs)
+        account = self._account(operation)
+        known = len(account.jobs)
         try:
-            answer = self.account.answer(request.method, request.url, request.headers, request.body)
+            answer = account.answer(request.method, request.url, request.headers, request.body)
         except UnspokenError as error:
             self.unspoken.add(str(error))
             return MaybeOutcome(error="unspoken")
-        if len(self.account.jobs) > known:
-            job = next(reversed(self.account.jobs))
+        if len(account.jobs) > known:
+            job = next(reversed(account.jobs))
             self.jobs[operation].append(job)
             self.created(operation, job)
         job = self.jobs[operation][-1] if self.jobs[operation] else ""
@@ -139,7 +140,7 @@ def _spoiled(mishap: Mishap, answer: AnsweredOutcome, job: str) -> Outcome:
         case "cut":
             return MaybeOutcome(error="closed", status=answer.status)
         case "empty":
-            return AnsweredOutcome(status=answer.status, headers=_JSON)
+            return replace(answer, body=b"")
         case "error_though_done":
             return AnsweredOutcome(status=500, headers=_JSON, body=b"{}")
         case "garbled":

@@ -6,6 +6,7 @@ so that hundreds of operations cost little more than one.
 
 import asyncio
 import heapq
+import json
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -48,7 +49,21 @@ _GRID: Final[Micros] = 10 * SECOND  # a worker that looks every ten seconds: wha
 _STEP: Final[Micros] = SECOND // 20
 _STEPS_AT_MOST: Final = 5_000
 _AT_ONCE: Final = 1_000
-Callback = str  # "once" | "none" | "thrice" | "early" | "untrue"
+_HORIZON: Final[Micros] = 4 * 3_600 * SECOND  # ends are watched for weeks; nothing else takes longer than this
+Callback = str  # "once" | "none" | "thrice" | "early"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Kind:
+    """One kind of operation of one provider: the whole contract, and the contract as this action has it."""
+
+    whole: Contract
+    action: str
+    contract: Contract
+
+    @property
+    def name(self) -> str:
+        return f"{self.whole.name} {self.action}" if self.whole.actions else self.whole.name
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,12 +129,13 @@ class Play:
         self.vault = Vault(bytes(32))
         self._turn = Turn()
         self._parts: dict[str, Part] = {}
-        self._of: dict[str, Contract] = {}
+        self._of: dict[str, Kind] = {}
         self._scripts: dict[str, Script] = {}
         self._events: list[tuple[Micros, int, Callable[[], None]]] = []
         self._answers: dict[str, list[str]] = {}
         self._cancels: dict[str, str] = {}
-        self.lines = {name: self._line(contract) for name, contract in self.contracts.items()}
+        self.accounts: dict[str, Account] = {}
+        self.lines = {name: self._line() for name in self.contracts}
         accounts = {
             name: Configured(settings=ProviderSettings(name=name, contract=name), contract=contract, transport=self.lines[name])
             for name, contract in self.contracts.items()
@@ -136,29 +152,36 @@ class Play:
             actor="worker",
         )
 
-    def _line(self, contract: Contract) -> Line:
-        account = Account(contract, now=self.clock.now, fate=lambda _: self._parts[self._turn.operation].fate)
-        line = Line(account, self._turn, self._scripts, self.clock.now)
+    def _line(self) -> Line:
+        line = Line(lambda operation: self._account(self._of[operation]), self._turn, self._scripts, self.clock.now)
         line.created = self._created
         return line
 
+    def _account(self, kind: Kind) -> Account:
+        if kind.name not in self.accounts:
+            self.accounts[kind.name] = Account(
+                kind.whole, now=self.clock.now, fate=lambda _: self._parts[self._turn.operation].fate, action=kind.action
+            )
+        return self.accounts[kind.name]
+
     # --- what is played
 
-    def add(self, number: int, contract: Contract, part: Part) -> str:
+    def add(self, number: int, kind: Kind, part: Part) -> str:
         """Register one operation. A contract without a create has its job made elsewhere, and adopted."""
+        contract = kind.contract
         identity = f"op_{number:032x}"
-        self._parts[identity], self._scripts[identity], self._of[identity] = part, part.script, contract
+        self._parts[identity], self._scripts[identity], self._of[identity] = part, part.script, kind
         job, mode = None, Mode.SEND
         if contract.create is None:
             self._turn.operation, mode = identity, Mode.ADOPT
-            job = self.lines[contract.name].account.make(identity).named.job
+            job = self._account(kind).make(identity).named.job
             self.lines[contract.name].jobs[identity].append(job)
         intent = Intent(
             id=identity,
             owner="acme",
             subject="agent",
             provider=contract.name,
-            action=contract.create.action if contract.create else "create",
+            action=kind.action,
             mode=mode,
             origin=contract.origin,
             contract_digest=contract.digest,
@@ -172,7 +195,7 @@ class Play:
             idempotency_key=f"key-{number}",
             reference=f"ref-{number}",
             remote_job_id=job,
-            request=None if job else b'{"input":"x"}',
+            request=None if job else _request(contract),
         )
         self._tx(register, Register(intent=intent, now=self.clock.time))
         if job:
@@ -195,6 +218,8 @@ class Play:
             if not following:
                 return
             due = max(min(following), self.clock.time + 1)
+            if due > EPOCH + _HORIZON:
+                return
             self.clock.time = due + (EPOCH - due) % _GRID
         raise AssertionError("the play does not come to an end")
 
@@ -245,7 +270,7 @@ class Play:
 
     def _created(self, identity: str, job: str) -> None:
         part = self._parts[identity]
-        contract = self._of[identity]
+        contract = self._of[identity].whole
         if not contract.signatures or not contract.event.job_id or part.callbacks == "none":
             return
         if part.callbacks == "early":
@@ -302,6 +327,13 @@ class Play:
         with self.engines.look() as connection:
             view = View(connection, self.vault)
             return self_audit(view, self.clock.time), [item for item in verify(view) if isinstance(item, Fault)]
+
+
+def _request(contract: Contract) -> bytes:
+    """Return a request with all that the contract takes out of it."""
+    assert contract.create is not None
+    members = {name: f"{name}-1" for name in (*contract.create.take, *contract.create.keep)}
+    return json.dumps({"input": {"text": "x"}, **members}).encode()
 
 
 class _NoRecord:
