@@ -8,7 +8,7 @@ from typing import Any, Final
 
 from cli.configuration import ConfigurationError
 from cli.nearest import hint
-from providers.contract import ContractError, load
+from providers.contract import ContractError, load, params_of
 from providers.mapping import describe, events
 from providers.samples import answer_faults
 from providers.vectors import judge, request_of, run
@@ -74,11 +74,21 @@ def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dic
         except ConfigurationError as error:
             faults.extend(f"providers.{name}: {fault}" for fault in error.faults)
         else:
-            if not (settings.base_url or found[name].origin) and found[name].status is not None:
+            used = {key: settings.params.get(key, "") for key in sorted(params_of(found[name]))}
+            faults.extend(f"providers.{name}.params.{key}: {fault}" for key, text in used.items() if (fault := _constant(text)))
+            found[name] = found[name].with_params(used)
+            if not (settings.base_url or found[name].origin) and found[name].kinds():
                 faults.append(f"providers.{name}.base_url: is missing; the contract {settings.contract} names no origin")
     if faults:
         raise ConfigurationError(faults)
     return found
+
+
+def _constant(text: str) -> str:
+    """Return why a constant cannot stand in a request, or the empty text. It is no secret: addresses are shown and logged."""
+    if not text:
+        return "is missing; the contract's requests need it"
+    return "must be a plain value: it stands in addresses" if text.startswith(("env:", "file:")) else ""
 
 
 def sample_faults(contract: Contract) -> Iterator[tuple[str, str]]:

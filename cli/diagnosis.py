@@ -66,7 +66,7 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:
             findings.append(Finding(level="ok", about=f"provider {name}", found="contract, secrets and credential are usable"))
-        if contracts[name].create is not None and provider.credential is None:
+        if any(kind.create for kind in contracts[name].kinds().values()) and provider.credential is None:
             cure = f'add credential = "env:NAME" to [providers.{name}] unless it takes calls without one'
             findings.append(Finding(level="warning", about=f"provider {name}", found="calls are sent without a credential", cure=cure))
     findings.extend(_record(configuration, world))

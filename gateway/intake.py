@@ -8,6 +8,8 @@ from gateway import fields
 from gateway.gate import Endpoint, Gate
 from gateway.keys import Principal
 from gateway.problems import ProblemError
+from providers.requests import check_request
+from providers.tokens import shaped
 from schemas import jsontext
 from schemas.api import CreateBody
 from schemas.commands import Intent
@@ -37,9 +39,12 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
     _refuse_later(body)
     endpoint = _endpoint(gate, principal, body)
     action = _action(endpoint, body, mode)
+    contract = endpoint.contract.of(action)
     expect = _expect(body)
     request = _request(body)
-    deadlines, defaults = body.deadlines, endpoint.contract.deadlines
+    if mode is Mode.SEND and (fault := check_request(request, contract)):
+        raise fields.invalid(("request", fault))
+    deadlines, defaults = body.deadlines, contract.deadlines
     return Intent(
         id=gate.world.new_id("op_"),
         owner=principal.owner,
@@ -49,7 +54,7 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         mode=mode,
         origin=endpoint.origin,
         contract_digest=endpoint.contract.digest,
-        idempotency_token=gate.world.new_token(),
+        idempotency_token=shaped(gate.world.new_token(), contract),
         trace_id=gate.world.new_id(""),
         request_fingerprint=_fingerprint(endpoint, body, action, mode, expect),
         create_seconds=(deadlines and deadlines.create_seconds) or defaults.create_seconds,
@@ -102,15 +107,17 @@ def _endpoint(gate: Gate, principal: Principal, body: CreateBody) -> Endpoint:
 
 
 def _action(endpoint: Endpoint, body: CreateBody, mode: Mode) -> str:
-    contract = endpoint.contract
-    if contract.status is None:
+    kinds = endpoint.contract.kinds()
+    if not kinds:
         raise ProblemError("receive_only", "its contract has no status request: deliveries are recorded, operations cannot be")
-    if mode is Mode.SEND and contract.create is None:
+    if body.action is None and len(kinds) > 1:
+        raise fields.invalid(("action", f"is needed: this provider has {', '.join(kinds)}"))
+    action = body.action or next(iter(kinds))
+    if action not in kinds:
+        raise fields.invalid(("action", f"this provider has {', '.join(kinds)}"))
+    if mode is Mode.SEND and kinds[action].create is None:
         raise ProblemError("receive_only", "its contract has no create: register the job with create: external or remote_job_id")
-    known = contract.create.action if contract.create else "create"
-    if body.action is not None and body.action != known:
-        raise fields.invalid(("action", f"this provider has {known}"))
-    return known
+    return action
 
 
 def _expect(body: CreateBody) -> Expect:

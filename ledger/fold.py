@@ -94,9 +94,10 @@ class Fold:
     ) -> Decision:
         """Decide and take the decision over into the batch. `holds_lease`: the evidence's bringer may reschedule."""
         before = self._new[operation_id]
-        contract = self.tx.contracts.get(before.provider)
-        if contract is None:
+        whole = self.tx.contracts.get(before.provider)
+        if whole is None:
             raise UnknownProviderError(f"provider {before.provider} is not configured here")
+        contract = whole.of(before.action)
         decision = decide(before, evidence, contract, now=self.now, chance=chance, started_at=started_at, cause_id=cause_id)
         if decision.refused is not None:
             return decision

@@ -118,7 +118,7 @@ def _claim(tx: Transaction, command: ClaimWork) -> ClaimedWork:
 
 
 def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened: list[dict[str, Any]]) -> Claimed | None:
-    contract = fold.tx.contracts[op.provider]
+    contract = fold.tx.contracts[op.provider].of(op.action)
     if op.open_attempt is not None:
         _judge_lost(fold, op, command)
     op = fold.get(op.id) or op

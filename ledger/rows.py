@@ -1,6 +1,6 @@
 """Operation <-> row of `operations`. On the path of every write, so the lists of fields are made once.
 
-Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata` are canonical JSON; an empty
+Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata` and `remembered` are canonical JSON; an empty
 value is NULL. Everything else is stored as it is.
 """
 
@@ -33,6 +33,7 @@ _WORDS: Final[tuple[tuple[str, Mapping[Any, StrEnum]], ...]] = tuple(
 )  # fmt: skip
 _WORD_NAMES: Final = tuple(name for name, _ in _WORDS)
 _SEALED_TEXTS: Final = ("error_message", "cancel_reason", "cancel_effect")
+_MAPPINGS: Final = ("metadata", "remembered")
 _NOTHING: Final = Expect()
 
 
@@ -58,6 +59,7 @@ _PLAIN: Final[dict[str, Callable[[Any], bytes | None]]] = {"expect": _write_expe
 _SEALED: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "request": lambda value: value,  # bytes already
     "metadata": _write_mapping,
+    "remembered": _write_mapping,
     **dict.fromkeys(_SEALED_TEXTS, _write_text),
 }
 
@@ -109,9 +111,10 @@ def from_row(row: sa.Row[Any] | Mapping[Any, Any], vault: Vault) -> Operation:
             sealed = values[name]
             if sealed is not None:
                 plain = vault.unseal("operations", name, values["id"], sealed)
-                values[name] = plain if name == "request" else json.loads(plain) if name == "metadata" else plain.decode()
-        if values["metadata"] is None:
-            values["metadata"] = {}
+                values[name] = plain if name == "request" else json.loads(plain) if name in _MAPPINGS else plain.decode()
+        for name in _MAPPINGS:
+            if values[name] is None:
+                values[name] = {}
         name = "approval_by"
         values[name] = () if values[name] is None else tuple(json.loads(values[name]))
         name = "expect"

@@ -137,20 +137,21 @@ def _unclaimed(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
 def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     """Make operations due whose next check lies past the longest silence that their contract allows (C7)."""
     for provider, contract in sorted(tx.contracts.items()):
-        stale = contract.status.stale_seconds if contract.status is not None else _DEFAULT_STALE_SECONDS
-        bound = command.now + stale * SECOND
-        picked = (
-            sa.select(operations.c.id)
-            .where(
-                operations.c.provider == provider,
-                operations.c.due_at > bound,
-                operations.c.state.in_(sorted(str(state) for state in ACTIVE)),
-                operations.c.remote_job_id.is_not(None),
-                operations.c.lease_until.is_(None),
+        for action, kind in (contract.kinds() or {"": contract}).items():
+            stale = kind.status.stale_seconds if kind.status is not None else _DEFAULT_STALE_SECONDS
+            picked = (
+                sa.select(operations.c.id)
+                .where(
+                    operations.c.provider == provider,
+                    operations.c.due_at > command.now + stale * SECOND,
+                    operations.c.state.in_(sorted(str(state) for state in ACTIVE)),
+                    operations.c.remote_job_id.is_not(None),
+                    operations.c.lease_until.is_(None),
+                    *((operations.c.action == action,) if contract.actions else ()),
+                )
+                .limit(command.limit)
             )
-            .limit(command.limit)
-        )
-        result = tx.connection.execute(
-            sa.update(operations).where(operations.c.id.in_(picked)).values(due_at=command.now, revision=operations.c.revision + 1)
-        )
-        counts["silent"] += result.rowcount
+            result = tx.connection.execute(
+                sa.update(operations).where(operations.c.id.in_(picked)).values(due_at=command.now, revision=operations.c.revision + 1)
+            )
+            counts["silent"] += result.rowcount

@@ -151,6 +151,8 @@ operations = sa.Table(
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
     sa.Column("verdict_cause", text),
+    sa.Column("token_spent", text),
+    sa.Column("remembered", blob),  # sealed canonical JSON
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),

@@ -2,14 +2,13 @@
 
 from typing import Literal
 
-from schemas.contract import Contract
+from schemas.contract import RESEND_MARGIN_SECONDS, Contract
 from schemas.operation import SECOND, Micros, Operation
 from schemas.states import Mode, State
 
 Plan = Literal["resend", "lookup", "list"]
 MAX_RESENDS = 3
 """Sends after which a lookup, where there is one, goes first: a provider may replay a stored server error for ever (B055)."""
-_MARGIN_SECONDS = 60  # longer than a lease: an attempt opened inside the window also sends inside it
 
 
 def plan(op: Operation, contract: Contract, now: Micros) -> Plan | None:
@@ -52,9 +51,13 @@ def earliest_absence(op: Operation, contract: Contract) -> Micros:
 
 
 def window_open(op: Operation, contract: Contract, now: Micros) -> bool:
-    """Return whether the provider still answers a resend of the same token; a person's resend extends the deadline."""
+    """Return whether the provider still answers a resend of the same token; a person's resend extends the deadline.
+
+    It does not where it has shown a stored error, which comes again for ever (B055), nor where it stores successes alone and has
+    shown a failure, which may have had an effect.
+    """
     create = contract.create
-    if create is None or "resend" not in contract.recovery.strategies:
+    if create is None or "resend" not in contract.recovery.strategies or op.token_spent is not None:
         return False
     start = op.first_sent_at if op.first_sent_at is not None else now
-    return now < start + (create.token.window_seconds - _MARGIN_SECONDS) * SECOND
+    return now < start + (create.token.window_seconds - RESEND_MARGIN_SECONDS) * SECOND

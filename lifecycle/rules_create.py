@@ -3,7 +3,7 @@
 from lifecycle import recovery, schedule
 from lifecycle.case import Case, Draft
 from lifecycle.rules_cancel import start_cancel
-from lifecycle.rules_read import apply_facts
+from lifecycle.rules_read import apply_facts, declare
 from schemas.decision import Decision
 from schemas.evidence import AttemptLost, CreateAmbiguous, CreateRejected, JobKnown, JobsConflict, NotSent
 from schemas.operation import SECOND
@@ -46,6 +46,8 @@ def ambiguous(case: Case) -> Decision:
     limit = max(case.now, evidence.sent_before or 0)
     _doubt(draft, "create_ambiguous", text=f"{evidence.error} {evidence.message}".strip(), sent_before=limit)
     draft.work(last_read_error=evidence.error[:200])
+    if evidence.spent:
+        draft.work(token_spent=evidence.error[:200])
     _after_try(draft, retry_after=evidence.retry_after)
     return draft.done()
 
@@ -82,6 +84,7 @@ def job_known(case: Case) -> Decision:
     code = "accepted" if evidence.source == "create" else "recovered"
     facts = evidence.status if case.operation.state is not State.CREATE_UNRESOLVED else None  # a fresh read will tell
     draft.work(accepted_at=case.now, absences=0, read_failures=0, last_read_error=None, unsure_creates=0, steady_reads=0)
+    draft.work(remembered=evidence.remembered or draft.op.remembered)
     known = {"remote_job_id": evidence.remote_job_id}
     if facts is None:
         draft.go(State.ACCEPTED, cause, code, **known)
@@ -93,7 +96,7 @@ def job_known(case: Case) -> Decision:
     if facts is not None and facts.reading in ENDED_READINGS:
         apply_facts(draft, facts, cause)
         return draft.done()
-    draft.due(schedule.after_success(draft.op, case.contract, case.now, case.chance))
+    draft.due(schedule.after_success(draft.op, case.contract, case.now, case.chance, wish=evidence.next_after))
     if draft.op.cancel_requested_at is not None:
         start_cancel(draft, "cancel_remembered")
     return draft.done()
@@ -103,9 +106,11 @@ def job_known_again(case: Case) -> Decision:
     """The job is known already: the same id is an echo, another one a contradiction (A8)."""
     evidence = case.evidence
     assert isinstance(evidence, JobKnown)
-    if evidence.remote_job_id == case.operation.remote_job_id:
-        return Decision()
     draft = Draft(case)
+    if evidence.remote_job_id == case.operation.remote_job_id:
+        if evidence.remembered and not case.operation.remembered:  # a delivery was faster: the answer brings what it did not know
+            draft.work(remembered=evidence.remembered)
+        return draft.done()
     ids = f"{case.operation.remote_job_id} and {evidence.remote_job_id}"
     draft.go(State.QUARANTINED, Cause.CREATE_ANSWER, "second_job_id", text=f"two jobs for one token: {ids}", error_code="second_job_id")
     return draft.done()
@@ -120,12 +125,24 @@ def not_found(case: Case) -> Decision:
         draft.due(max(earliest, case.now))
         return draft.done()
     draft.work(absences=draft.op.absences + 1)
+    if not contract.recovery.proves_absence:
+        _search_on(draft)
+        return draft.done()
     if draft.op.absences < contract.recovery.confirmations:
         draft.due(case.now + schedule.pause(schedule.RETRY_SECONDS, draft.op.absences, 60, case.chance))
         return draft.done()
     draft.work(unsure_creates=0, absences=0)
     conclude_absence(draft)
     return draft.done()
+
+
+def _search_on(draft: Draft) -> None:
+    """What is not found may be there all the same: look on until the deadline, and then ask (A7). It is never sent again."""
+    case, op = draft.case, draft.op
+    if schedule.overdue(op, case.started_at):
+        declare(draft, unverified=False)
+    else:
+        draft.due(schedule.after_failure(op, case.contract, case.now, case.chance, failures=op.absences))
 
 
 def conflict(case: Case) -> Decision:
@@ -149,12 +166,17 @@ def conclude_absence(draft: Draft) -> None:
     op, now = draft.op, draft.case.now
     if op.cancel_requested_at is not None:
         draft.go(State.WITHDRAWN, Cause.ABSENCE, "nothing_created", cancel_outcome=CancelOutcome.WITHDRAWN)
+    elif (op.token_spent or "").startswith("replayed_") and op.mode is Mode.SEND:
+        # Its stored error is what every send of this token brings, and a second token is a second intent (A4, B055).
+        draft.work(error_message="Nothing was created, and the provider answers this token with its stored error for ever.")
+        draft.go(State.FAILED, Cause.ABSENCE, "not_created", error_code="not_created")
     elif op.mode is not Mode.SEND:
         unresolved(draft, "absent_but_not_ours_to_send")
     elif schedule.overdue(op, now):
         draft.work(error_message="The create deadline passed; it is proven that nothing was created.")
         draft.go(State.FAILED, Cause.ABSENCE, "not_created", error_code="not_created")
     else:
+        draft.work(token_spent=None)
         if op.state is not State.CREATE_PENDING:
             draft.go(State.CREATE_PENDING, Cause.ABSENCE, "absence_proven")
         draft.due(now)

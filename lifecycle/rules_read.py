@@ -5,7 +5,7 @@ from lifecycle.case import Case, Draft
 from lifecycle.rules_result import apply_collection, ending_without_result, give_up
 from schemas.decision import Decision
 from schemas.evidence import Read, ReadFailed, StatusFacts
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Micros
 from schemas.states import ALIVE_READINGS, ENDED_READINGS, FINAL, PARKED, CancelOutcome, Cause, Reading, State
 
 _ABSENCES_TO_VANISH = 2
@@ -22,12 +22,12 @@ def read(case: Case) -> Decision:
         draft.note(Cause.READING, "read_of_former_job")
         return draft.done()
     _observe(draft, evidence)
-    apply_facts(draft, evidence.facts, Cause.READING)
+    apply_facts(draft, evidence.facts, Cause.READING, wish=evidence.next_after)
     return draft.done()
 
 
-def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
-    """Move the draft by what a status answer says; also used where the create answer is one."""
+def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause, *, wish: Micros | None = None) -> None:
+    """Move the draft by what a status answer says; also used where the create answer is one. `wish`: no news before this time."""
     case = draft.case
     if draft.op.state in _AFTER_THE_END and facts.reading not in ENDED_READINGS:
         _unended(draft, facts, cause)
@@ -35,11 +35,11 @@ def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     match facts.reading:
         case Reading.UNKNOWN:
             _say(draft, facts, cause, "unknown_word")
-            _go_on(draft)
+            _go_on(draft, wish)
         case Reading.ABSENT:
             _absent(draft, facts)
         case Reading.QUEUED | Reading.RUNNING:
-            _alive(draft, facts, cause)
+            _alive(draft, facts, cause, wish)
         case Reading.SUCCEEDED | Reading.FAILED | Reading.CANCELLED | Reading.EXPIRED:
             if draft.op.state in _AFTER_THE_END:
                 _ended_again(draft, facts, cause)
@@ -173,17 +173,17 @@ def _say(draft: Draft, facts: StatusFacts, cause: Cause, code: str) -> None:
         draft.note(cause, code, reading=facts.reading, remote_state=facts.remote_state)
 
 
-def _alive(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
+def _alive(draft: Draft, facts: StatusFacts, cause: Cause, wish: Micros | None) -> None:
     op = draft.op
     match op.state:
         case State.ACCEPTED:
             draft.go(State.OBSERVING, cause, f"seen_{facts.reading}", reading=facts.reading, remote_state=facts.remote_state)
         case _:
             _say(draft, facts, cause, f"seen_{facts.reading}")
-    _go_on(draft)
+    _go_on(draft, wish)
 
 
-def _go_on(draft: Draft) -> None:
+def _go_on(draft: Draft, wish: Micros | None) -> None:
     """Alive, or unknown: read on, cancel on, or declare the clock that has run out."""
     case, op = draft.case, draft.op
     if op.state in PARKED or op.state in FINAL:
@@ -193,7 +193,7 @@ def _go_on(draft: Draft) -> None:
     elif op.state is State.CANCEL_REQUESTED:
         draft.due(case.now)
     else:
-        draft.due(schedule.after_success(op, case.contract, case.now, case.chance))
+        draft.due(schedule.after_success(op, case.contract, case.now, case.chance, wish=wish))
 
 
 def _unended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:

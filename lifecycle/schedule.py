@@ -45,13 +45,19 @@ def window_over(op: Operation, contract: Contract, now: Micros) -> bool:
     return limit is not None and now >= limit + contract.deadlines.final_read_seconds * SECOND
 
 
-def after_success(op: Operation, contract: Contract, now: Micros, chance: float) -> Micros:
-    """Return the next read after an answered one: slower while nothing changes, never silent past `stale_seconds`."""
+def after_success(op: Operation, contract: Contract, now: Micros, chance: float, *, wish: Micros | None = None) -> Micros:
+    """Return the next read after an answered one: slower while nothing changes, never silent past `stale_seconds`.
+
+    `wish`: before this time the provider has nothing new to say.
+    """
     status = contract.status
     if status is None:
         return clamp(op, contract, now, now + pause(RETRY_SECONDS, op.steady_reads, MAX_RETRY_SECONDS, chance))
     cap = min(status.max_poll_seconds, status.stale_seconds)
-    return clamp(op, contract, now, now + pause(status.poll_seconds, op.steady_reads, cap, chance))
+    due = now + pause(status.poll_seconds, op.steady_reads, cap, chance)
+    if wish is not None and wish > due:
+        due = min(wish, now + status.stale_seconds * SECOND)
+    return clamp(op, contract, now, due)
 
 
 def after_failure(

@@ -12,10 +12,12 @@ from email.utils import parsedate_to_datetime
 from typing import Any, Final
 
 from providers.places import as_id, as_text, compile_place
+from schemas.contract import Contract
 from schemas.http import AnsweredOutcome
 from schemas.jsontext import UnreadableJsonError, parse
 from schemas.operation import SECOND, Micros
 
+MAX_REMEMBERED: Final = 2_048  # characters of one value of a create answer that is kept
 MAX_JOB_ID: Final = 512  # longer ids fit neither an index key nor a URL of every server
 MAX_WAIT: Final = 86_400 * SECOND  # hard cap of Retry-After: a provider may slow us for a day, not for years (B066)
 MAX_MESSAGE: Final = 500
@@ -97,6 +99,16 @@ def find(place: str, answer: AnsweredOutcome, body: Any) -> Any | None:
     except ValueError:
         return None  # the loader refuses such a contract; a hand-made one finds nothing
     return compiled.find(headers=answer.headers, body=body)
+
+
+def remember(contract: Contract, *, answer: AnsweredOutcome | None, body: Any) -> dict[str, str]:
+    """Return what `create.remember` finds in a create answer, or in the item of a list (then there are no headers)."""
+    rule = contract.create
+    if rule is None:
+        return {}
+    there = answer or AnsweredOutcome(status=0)
+    found = {name: as_id(find(place, there, body), MAX_REMEMBERED) for name, place in rule.remember.items()}
+    return {name: text for name, text in found.items() if text}
 
 
 def job_id_text(value: Any) -> str:

@@ -5,28 +5,29 @@ wrong type, an error status); the answer says something. Only the third can move
 question is another one: surely not executed, definitely refused, known, or ambiguous; in doubt it is ambiguous (A6).
 """
 
-import hashlib
-from typing import Final
+import re
+from typing import Any, Final
 
 from providers.answers import (
-    explained,
+    MAX_REMEMBERED,
     explanation,
     find,
-    finite,
-    instant,
     is_page,
     job_id_text,
     looks_like_html,
     media_type,
     read_json,
-    read_object,
+    remember,
     retry_after,
     sanitise,
 )
 from providers.exchanges import record
-from providers.places import as_text
+from providers.failures import SERVER_ERRORS, failure, is_stored, redirect
+from providers.places import TemplateError, render
 from providers.results import check_file, download, expected, has_result
-from schemas.contract import Contract, StatusRule
+from providers.statuses import facts_of, inline_body, status, wants_inline
+from providers.targets import fields
+from schemas.contract import Contract
 from schemas.evidence import (
     CancelAmbiguous,
     CancelRefused,
@@ -34,16 +35,11 @@ from schemas.evidence import (
     CreateAmbiguous,
     CreateRejected,
     JobKnown,
-    JobsConflict,
     NotSent,
-    Read,
-    ReadFailed,
-    StatusFacts,
 )
 from schemas.http import AnsweredOutcome, MaybeOutcome, NotSentOutcome, Outcome
-from schemas.jsontext import canonical
 from schemas.operation import Micros, Operation
-from schemas.states import Errand, Reading, State
+from schemas.states import Errand, State
 
 __all__ = [
     "cancel",
@@ -62,7 +58,9 @@ __all__ = [
     "wants_inline",
 ]
 
-MAX_STATE: Final = 200  # characters of a provider's state word that are kept
+# Judged by providers before they look at our token: on a resend they say nothing about the create that is in doubt.
+_BEFORE_TOKENS: Final = (401, 402, 403)
+_CONFLICTS: Final = range(400, 500)
 
 # --- create
 
@@ -87,109 +85,62 @@ def create(
     if rule is None:
         return CreateAmbiguous(error="no_create_rule", message="the contract has no create request")
     if code in rule.accepted:
-        return _accepted(outcome, contract)
-    if code in rule.not_executed:
-        return NotSent(errand=Errand.CREATE, error=f"http_{code}", retry_after=retry_after(outcome, now))
+        return _accepted(outcome, operation, contract, now)
+    if original := _original(outcome, contract):
+        return JobKnown(remote_job_id=original, source="create")
     provider_code, message = explanation(outcome, rule.error)
-    if code in rule.rejected and not (operation.state is State.CREATE_UNKNOWN and code in _BEFORE_TOKENS):
-        return CreateRejected(code=provider_code or f"http_{code}", message=message)
-    return CreateAmbiguous(error=_failure(outcome), message=message or _redirect(outcome), retry_after=retry_after(outcome, now))
+    meaning = rule.codes.get(provider_code, "")
+    if meaning == "not_executed" or (not meaning and code in rule.not_executed):
+        return NotSent(errand=Errand.CREATE, error=provider_code if meaning else f"http_{code}", retry_after=retry_after(outcome, now))
+    before_tokens = operation.state is State.CREATE_UNKNOWN and code in _BEFORE_TOKENS
+    if (meaning == "rejected" or (not meaning and code in rule.rejected)) and not before_tokens:
+        return CreateRejected(code=provider_code or f"http_{code}", message=message, status=code)
+    return CreateAmbiguous(
+        error=failure(outcome, contract),
+        message=message or redirect(outcome),
+        retry_after=retry_after(outcome, now),
+        spent=code in SERVER_ERRORS and (rule.token.repeats == "success" or is_stored(outcome, contract)),
+    )
 
 
-def _accepted(answer: AnsweredOutcome, contract: Contract) -> CreateAmbiguous | JobKnown:
+def _accepted(answer: AnsweredOutcome, operation: Operation, contract: Contract, now: Micros) -> CreateAmbiguous | JobKnown:
     rule = contract.create
     assert rule is not None  # the caller has looked
     body = read_json(answer)
-    found = find(rule.job_id, answer, body.value)
+    found = _named_job(answer, body.value, operation, contract)
     job_id = job_id_text(found)
     if not job_id:
         error = f"{body.problem}_answer" if body.problem else "no_job_id" if found is None else "unusable_job_id"
         return CreateAmbiguous(error=error, message="the provider accepted the request, but its answer does not name a job")
     facts = None
     if rule.answers_status and contract.status is not None and not body.problem:
-        facts = _facts(answer, body.value, contract, contract.status)
-    return JobKnown(remote_job_id=job_id, source="create", status=facts)
+        facts = facts_of(answer, body.value, contract, contract.status)
+    remembered = remember(contract, answer=answer, body=body.value)
+    return JobKnown(remote_job_id=job_id, source="create", status=facts, remembered=remembered, next_after=retry_after(answer, now))
 
 
-# --- status
-
-
-def status(outcome: Outcome, operation: Operation, contract: Contract, now: Micros) -> Read | ReadFailed | JobsConflict:
-    """Return what the outcome of a status read says.
-
-    An unknown word is an answer (reading UNKNOWN, the word kept, B071); a state that is missing or no text is none.
-    """
-    match outcome:
-        case NotSentOutcome(error=error) | MaybeOutcome(error=error):
-            return ReadFailed(layer="transport", error=sanitise(error))
-        case AnsweredOutcome(status=code):
-            pass
-    rule = contract.status
-    if rule is None:
-        return ReadFailed(layer="protocol", error="no_status_rule")
-    if code not in rule.ok and code not in rule.not_found:
-        return ReadFailed(layer="protocol", error=_failure(outcome), retry_after=retry_after(outcome, now))
-    if is_page(outcome):
-        return ReadFailed(layer="protocol", error="html", retry_after=retry_after(outcome, now))
-    if code in rule.not_found:
-        return _read(StatusFacts(reading=Reading.ABSENT, remote_state=f"http_{code}", has_result=False))
-    body = read_object(outcome)
-    if body.problem:
-        return ReadFailed(layer="protocol", error=body.problem)
-    if rule.job_id:
-        named = job_id_text(find(rule.job_id, outcome, body.value))
-        asked = operation.remote_job_id or ""
-        if not named:
-            return ReadFailed(layer="protocol", error="no_job_id")
-        if named != asked:
-            return JobsConflict(remote_job_ids=(asked, named), message="asked about one job, the provider answered about another")
-    facts = _facts(outcome, body.value, contract, rule)
-    return ReadFailed(layer="protocol", error="no_state") if facts is None else _read(facts)
-
-
-def inline_body(outcome: Outcome) -> bytes | None:
-    """Return the bytes of an answer that is itself the result (a contract without [result]), or None."""
-    match outcome:
-        case AnsweredOutcome(body=body) if not read_object(outcome).problem:
-            return body
-        case _:
+def _named_job(answer: AnsweredOutcome, body: Any, operation: Operation, contract: Contract) -> Any:
+    """Return what stands for the job's id: a place of the answer, a part of what stands there, or the name that we chose."""
+    rule = contract.create
+    assert rule is not None
+    if rule.job_id.startswith("{"):
+        try:
+            return render(rule.job_id, fields(operation, contract), in_path=False)
+        except TemplateError:
             return None
+    found = find(rule.job_id, answer, body)
+    if not rule.job_id_re or not isinstance(found, str):
+        return found
+    part = re.search(rule.job_id_re, found[:MAX_REMEMBERED])
+    return part[1] if part is not None else None
 
 
-def wants_inline(contract: Contract, facts: StatusFacts | None) -> bool:
-    """Say whether the answer with these facts is the result: the caller stores `inline_body` and sets `facts.inline`."""
-    return contract.result is None and facts is not None and facts.reading is Reading.SUCCEEDED
-
-
-def _facts(answer: AnsweredOutcome, body: object, contract: Contract, rule: StatusRule) -> StatusFacts | None:
-    """Return what a readable body says, or None where it names no state in words."""
-    word = find(rule.state, answer, body)
-    if not isinstance(word, str):
-        return None
-    reading = rule.readings.get(word, Reading.UNKNOWN)
-    code, message = explained(find(rule.error, answer, body))
-    return StatusFacts(
-        reading=reading,
-        remote_state=as_text(word, MAX_STATE),
-        progress=finite(find(rule.progress, answer, body)),
-        provider_time=instant(find(rule.provider_time, answer, body)),
-        error_code=code,
-        error_message=message,
-        has_result=has_result(contract, reading, answer),
-    )
-
-
-def _read(facts: StatusFacts) -> Read:
-    said = [
-        facts.reading.value,
-        facts.remote_state,
-        repr(facts.progress),
-        repr(facts.provider_time),
-        facts.error_code,
-        facts.error_message,
-        facts.has_result,
-    ]
-    return Read(facts=facts, digest=hashlib.sha256(canonical(said)).hexdigest())
+def _original(answer: AnsweredOutcome, contract: Contract) -> str:
+    """Return the job that a conflict points at: the one that our token made. Only where the contract says that it does so."""
+    rule = contract.create.token if contract.create is not None else None
+    if rule is None or rule.repeats != "conflict" or answer.status not in _CONFLICTS:
+        return ""
+    return job_id_text(find(rule.original, answer, read_json(answer).value))
 
 
 # --- cancel
@@ -219,37 +170,4 @@ def cancel(
     if code in rule.refused:
         provider_code, message = explanation(outcome, "")
         return CancelRefused(code=provider_code or f"http_{code}", message=message)
-    return CancelAmbiguous(error=_failure(outcome), retry_after=retry_after(outcome, now))
-
-
-# --- what is common
-
-
-_CREDENTIAL = (401, 403)
-# Judged by providers before they look at our token: on a resend they say nothing about the create that is in doubt.
-_BEFORE_TOKENS = (401, 402, 403)
-_REDIRECTS = range(300, 400)
-_SERVER_ERRORS = range(500, 600)
-
-
-def _failure(answer: AnsweredOutcome) -> str:
-    """Return a stable word for an answer whose status is none that the contract expects."""
-    if answer.status in _CREDENTIAL:
-        return "credential"
-    if answer.status in _REDIRECTS:
-        return f"redirect_{answer.status}"
-    replayed = any(answer.header(name).strip().lower() == "true" for name in ("idempotent-replayed", "idempotency-replayed"))
-    if replayed and answer.status in _SERVER_ERRORS:
-        return f"replayed_http_{answer.status}"
-    return f"http_{answer.status}"
-
-
-def _redirect(answer: AnsweredOutcome) -> str:
-    if answer.status not in _REDIRECTS:
-        return ""
-    return f"the provider redirects to {sanitise(answer.header('location'), 200) or 'nowhere'}; redirects are not followed: check base_url"
-
-
-def read_failure(answer: AnsweredOutcome, now: Micros) -> ReadFailed:
-    """Return the protocol failure of an answer whose status a read did not expect."""
-    return ReadFailed(layer="protocol", error="html" if is_page(answer) else _failure(answer), retry_after=retry_after(answer, now))
+    return CancelAmbiguous(error=failure(outcome, contract), retry_after=retry_after(outcome, now))

@@ -16,8 +16,9 @@ from jmespath.exceptions import JMESPathError
 
 # Token characters of a header name, RFC 9110 section 5.6.2.
 _HEADER_NAME = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
-_FIELD = re.compile(r"\{([^{}]*)\}")
-_FIELD_NAME = re.compile(r"[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)?")
+_FIELD = re.compile(r"\{\{|\}\}|\{([^{}]*)\}")
+MAX_SEGMENTS: Final = 16  # of a value that stands for several: resource names have up to ten
+_FIELD_NAME = re.compile(r"\+?[a-z][a-z0-9_]*(?:\.[A-Za-z0-9_-]+)?")
 # What must never reach a log line, a database text column or a header: controls, line separators, half characters.
 _UNFIT = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 _MAX_INT_BITS: Final = 2_048  # an id of more than 600 digits is none; also far below Python's own limit of 4,300 digits
@@ -127,52 +128,64 @@ def as_id(value: Any, limit: int = 200) -> str:
 
 @lru_cache(maxsize=2_048)
 def _parts(template: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    literals: list[str] = []
+    literals: list[str] = [""]
     names: list[str] = []
     end = 0
     for found in _FIELD.finditer(template):
-        literals.append(template[end : found.start()])
-        names.append(found[1])
+        literals[-1] += _plain(template[end : found.start()])
         end = found.end()
-    literals.append(template[end:])
-    if any("{" in text or "}" in text for text in literals):
-        raise TemplateError("a brace without its partner: fields are written {name}")
+        if found[0] in {"{{", "}}"}:
+            literals[-1] += found[0][0]
+        else:
+            names.append(found[1])
+            literals.append("")
+    literals[-1] += _plain(template[end:])
     for name in names:
         if not _FIELD_NAME.fullmatch(name):
             raise TemplateError(f"{{{name}}} is not a field: names are lower-case letters, digits and _, as in {{remote_job_id}}")
     return tuple(literals), tuple(names)
 
 
+def _plain(text: str) -> str:
+    if "{" in text or "}" in text:
+        raise TemplateError("a brace without its partner: fields are written {name}, a brace itself {{ or }}")
+    return text
+
+
 def template_fields(template: str) -> tuple[str, ...]:
     """Return the names of the fields of `template` in their order. Raises TemplateError where a brace or name is wrong."""
-    return _parts(template)[1]
+    return tuple(name.removeprefix("+") for name in _parts(template)[1])
 
 
 def render(template: str, values: Mapping[str, str], *, in_path: bool) -> str:
     """Return `template` with its fields filled.
 
-    In a path every field becomes one percent-encoded segment: `/`, `?`, `#` and dots cannot lead elsewhere. Raises
-    TemplateError for a field without value, for an empty, `.` or `..` segment, and for values with control characters.
+    In a path every field becomes one percent-encoded segment: `/`, `?`, `#` and dots cannot lead elsewhere; `{+name}` keeps the
+    slashes and each of its segments is encoded alone. Raises TemplateError for a field without value, for an empty, `.` or `..`
+    segment, and for values with control characters.
     """
     literals, names = _parts(template)
     pieces: list[str] = [literals[0]]
-    for name, literal in zip(names, literals[1:], strict=True):
+    for written, literal in zip(names, literals[1:], strict=True):
+        name = written.removeprefix("+")
         if name not in values:
             raise TemplateError(f"no value for {{{name}}}")
         value = values[name]
         if not is_fit(value):
             raise TemplateError(f"the value of {{{name}}} has control characters")
         if in_path:
-            if not value or value in {".", ".."}:
+            segments = value.split("/") if written != name else [value]
+            if not all(segments) or {".", ".."} & set(segments) or len(segments) > MAX_SEGMENTS:
                 raise TemplateError(f"the value of {{{name}}} is no path segment")
-            value = quote(value, safe="")
+            value = "/".join(quote(segment, safe="") for segment in segments)
         pieces += (value, literal)
     return "".join(pieces)
 
 
 def first_unknown(template: str, known: Sequence[str]) -> str | None:
-    """Return the first field of `template` that is not in `known` (`result.*` stands for any value of the result)."""
+    """Return the first field of `template` that is not in `known` (`param.*` stands for every name of that kind)."""
     for name in template_fields(template):
-        if name not in known and not (name.startswith("result.") and "result.*" in known):
+        kind, dot, _ = name.partition(".")
+        if name not in known and not (dot and f"{kind}.*" in known):
             return name
     return None

@@ -6,12 +6,23 @@ a caller or provider names can change it (B148). The same operation gives the sa
 
 import hashlib
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
-from urllib.parse import quote, urlencode, urlsplit
+from urllib.parse import urlencode
 
-from providers.answers import job_id_text
-from providers.places import TemplateError, render, template_fields
+from providers.places import TemplateError, render
+from providers.targets import (
+    Target,
+    UnbuildableError,
+    UnusableJobIdError,
+    base_of,
+    fields,
+    is_origin,
+    members,
+    path_of,
+    target,
+    with_query,
+)
 from schemas.contract import Contract, CreateRule
 from schemas.evidence import CancelRefused, CreateAmbiguous, CreateRejected, Evidence, NotSent, ReadFailed, ResultGone
 from schemas.http import HttpRequest
@@ -19,25 +30,27 @@ from schemas.jsontext import UnreadableJsonError, canonical, parse
 from schemas.operation import Micros, Operation
 from schemas.states import Errand, State
 
+__all__ = [
+    "UnbuildableError",
+    "UnusableCredentialError",
+    "UnusableJobIdError",
+    "auth_header",
+    "body_of",
+    "build",
+    "call",
+    "check_request",
+    "fields",
+    "is_origin",
+    "path_of",
+    "refusal",
+    "traceparent",
+    "with_query",
+]
+
 USER_AGENT: Final = "reconciliation-gateway"
 _TRACE_ID = re.compile(r"[0-9a-f]{32}")
 _HEADER_VALUE = re.compile(r"[\x21-\x7e](?:[\x20-\x7e]*[\x21-\x7e])?")  # RFC 9110 section 5.5 without obs-text
 _NO_SPAN = "0" * 16
-
-
-class UnbuildableError(ValueError):
-    """This request cannot be made. `code` is a stable word; `refusal` turns it into evidence. Never repeats a secret."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-class UnusableJobIdError(UnbuildableError):
-    """The remote job id cannot stand in a path: missing, `.`, `..`, too long or with control characters."""
-
-    def __init__(self) -> None:
-        super().__init__("unusable_job_id", "the remote job id cannot be used in a request")
 
 
 class UnusableCredentialError(UnbuildableError):
@@ -55,17 +68,19 @@ def build(
     `now` does not change the request: a resend is identical. Raises UnbuildableError.
     """
     del now
-    values = fields(operation, callback_url)
     match errand:
         case Errand.CREATE if contract.create is not None:
-            return _create(operation, contract, contract.create, values, credential)
+            return _create(operation, contract, contract.create, fields(operation, contract, callback_url), credential)
         case Errand.READ if contract.status is not None:
-            rule_method, rule_path = contract.status.method, contract.status.path
+            read = contract.status
+            where, method, send, encoding = target(operation, contract, read.url, read.path), read.method, read.send, "json"
         case Errand.CANCEL if contract.cancel is not None:
-            rule_method, rule_path = contract.cancel.method, contract.cancel.path
+            stop = contract.cancel
+            where, method, send, encoding = target(operation, contract, stop.url, stop.path), stop.method, stop.send, stop.encoding
         case _:
             raise UnbuildableError("unsupported", f"the contract {contract.name} has no {errand.value} request")
-    return call(rule_method, path_of(rule_path, values), operation, contract, errand, credential=credential)
+    headers, body = body_of(send, encoding, fields(operation, contract))
+    return call(method, where, operation, contract, errand, credential=credential, headers=headers, body=body)
 
 
 def refusal(error: UnbuildableError, errand: Errand, operation: Operation) -> Evidence:
@@ -85,36 +100,9 @@ def refusal(error: UnbuildableError, errand: Errand, operation: Operation) -> Ev
             return ReadFailed(layer="protocol", error=error.code)
 
 
-def fields(operation: Operation, callback_url: str = "") -> dict[str, str]:
-    """Return the template fields of an operation. A job id that cannot be used is left out (UnusableJobIdError later)."""
-    values = {
-        "token": operation.idempotency_token,
-        "operation": operation.id,
-        "trace_id": operation.trace_id,
-        "reference": operation.reference or "",
-        "callback_url": callback_url,
-    }
-    if job_id := job_id_text(operation.remote_job_id):
-        values["remote_job_id"] = job_id
-    return values
-
-
-def path_of(template: str, values: Mapping[str, str]) -> str:
-    """Return a filled path: every field one encoded segment. Raises UnbuildableError."""
-    try:
-        if "remote_job_id" not in values and "remote_job_id" in template_fields(template):
-            raise UnusableJobIdError
-        path = render(template, values, in_path=True)
-    except TemplateError as error:
-        raise UnbuildableError("unusable_path", f"a request's path cannot be filled: {error}") from error
-    if not path.startswith("/") or "#" in path or "\\" in path:
-        raise UnbuildableError("unusable_path", "a request's path starts with / and has no fragment")
-    return path
-
-
 def call(
     method: str,
-    path: str,
+    where: str | Target,
     operation: Operation,
     contract: Contract,
     errand: Errand,
@@ -123,21 +111,24 @@ def call(
     headers: tuple[tuple[str, str], ...] = (),
     body: bytes = b"",
 ) -> HttpRequest:
-    """Return a call to the pinned origin, with trace and (where there is one) credential. Raises UnbuildableError."""
-    base = operation.origin.rstrip("/")
-    if not is_origin(base):
-        raise UnbuildableError("unusable_origin", "the operation's origin is no http or https address")
-    secret = auth_header(contract, credential)
-    own_trace = ((contract.trace_header, operation.trace_id),) if contract.trace_header else ()
+    """Return a call to a path on the pinned origin, or to an address that the provider named. Raises UnbuildableError.
+
+    At home it carries the contract's headers, the trace and (where there is one) the credential. Elsewhere it carries none of
+    them, and only public addresses are dialled.
+    """
+    there = Target(url=base_of(operation) + where) if isinstance(where, str) else where
+    secret = auth_header(contract, credential) if there.own else ()
+    own_trace = ((contract.trace_header, operation.trace_id),) if contract.trace_header and there.own else ()
+    fixed = (*contract.headers.items(), *headers) if there.own else headers
+    named = {name.lower() for name, _ in fixed}
+    usual = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT))
     return HttpRequest(
         method=method,
-        url=base + path,
+        url=there.url,
         headers=(
-            ("Accept", "application/json"),
-            ("Accept-Encoding", "identity"),
-            ("User-Agent", USER_AGENT),
-            *headers,
-            ("traceparent", traceparent(operation, errand)),
+            *(pair for pair in usual if pair[0].lower() not in named),
+            *fixed,
+            *((("traceparent", traceparent(operation, errand)),) if there.own else ()),
             *own_trace,
             *secret,
         ),
@@ -146,17 +137,8 @@ def call(
         max_bytes=contract.limits.answer_bytes,
         connect_seconds=contract.limits.connect_seconds,
         total_seconds=contract.limits.total_seconds,
+        allow_private=there.own,
     )
-
-
-def is_origin(text: str) -> bool:
-    """Say whether `text` is an http(s) address without userinfo, query and fragment (a path prefix is allowed)."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
 
 
 def auth_header(contract: Contract, credential: str | None) -> tuple[tuple[str, str], ...]:
@@ -183,52 +165,92 @@ def traceparent(operation: Operation, errand: Errand) -> str:
 
 def check_request(request: bytes | None, contract: Contract) -> str | None:
     """Return why this request could never be sent by the contract, or None. For the edge, before anything is recorded."""
-    if contract.create is None:
+    rule = contract.create
+    if rule is None:
         return f"the contract {contract.name} has no create request"
     probe = {"token": "t", "operation": "o", "trace_id": "t", "reference": "r", "callback_url": "c", "remote_job_id": "j"}
+    probe |= {f"param.{name}": value for name, value in contract.params.items()} | members(request, rule)
     try:
-        _filled(request, contract.create, probe)
+        _filled(request, rule, probe)
+        path_of(rule.path, probe)
+        _headers(rule, probe)
     except UnbuildableError as error:
         return str(error)
     return None
 
 
+def body_of(send: Iterable[tuple[str, str]], encoding: str, values: Mapping[str, str]) -> tuple[tuple[tuple[str, str], ...], bytes]:
+    """Return (headers, body) of what a read, lookup or cancel sends; nothing where it sends nothing. Raises UnbuildableError."""
+    pairs = tuple(send)
+    if not pairs:
+        return (), b""
+    value: dict[str, Any] = {}
+    _add(value, pairs, values)
+    return _encoded(value, encoding)
+
+
 def _create(operation: Operation, contract: Contract, rule: CreateRule, values: Mapping[str, str], credential: str | None) -> HttpRequest:
-    token = operation.idempotency_token
-    if rule.token.place != "none" and (not _HEADER_VALUE.fullmatch(token) or len(token) > rule.token.max_length):
+    token, place = operation.idempotency_token, rule.token.place
+    if place != "none" and (not _HEADER_VALUE.fullmatch(token) or len(token) > rule.token.max_length):
         raise UnbuildableError("unusable_token", f"the provider takes tokens of at most {rule.token.max_length} characters")
-    value = _filled(operation.request, rule, values)
-    if rule.encoding == "form":
-        kind, body = "application/x-www-form-urlencoded", urlencode(_flat(value)).encode("ascii")
-    else:
-        kind, body = "application/json", _canonical(value)
-    headers: tuple[tuple[str, str], ...] = (("Content-Type", kind),)
-    if rule.token.place == "header":
+    headers, body = _encoded(_filled(operation.request, rule, values), rule.encoding)
+    headers += _headers(rule, values)
+    if place == "header":
         headers += ((rule.token.name, token),)
-    return call(
-        rule.method, path_of(rule.path, values), operation, contract, Errand.CREATE, credential=credential, headers=headers, body=body
-    )
+    path = path_of(rule.path, values)
+    if place == "query":
+        path = with_query(path, rule.token.name, token)
+    return call(rule.method, path, operation, contract, Errand.CREATE, credential=credential, headers=headers, body=body)
+
+
+def _encoded(value: dict[str, Any], encoding: str) -> tuple[tuple[tuple[str, str], ...], bytes]:
+    if encoding == "form":
+        return (("Content-Type", "application/x-www-form-urlencoded"),), urlencode(_flat(value)).encode("ascii")
+    return (("Content-Type", "application/json"),), _canonical(value)
+
+
+def _headers(rule: CreateRule, values: Mapping[str, str]) -> tuple[tuple[str, str], ...]:
+    found: list[tuple[str, str]] = []
+    for name, template in rule.headers.items():
+        try:
+            text = render(template, values, in_path=False)
+        except TemplateError as error:
+            raise UnbuildableError("unsendable_request", f"the header {name} cannot be filled: {error}") from error
+        if not _HEADER_VALUE.fullmatch(text):
+            raise UnbuildableError("unsendable_request", f"the header {name} would have characters that no header can carry")
+        found.append((name, text))
+    return tuple(found)
 
 
 def _filled(request: bytes | None, rule: CreateRule, values: Mapping[str, str]) -> dict[str, Any]:
-    """Return the request's object with the contract's echoes and the token in their places."""
+    """Return the request's object without what only the path needs, with the contract's echoes and the token in their places."""
     try:
         value = parse(request or b"")
     except UnreadableJsonError as error:
         raise UnbuildableError("unsendable_request", f"the request is not readable: {error}") from error
     if not isinstance(value, dict):
         raise UnbuildableError("unsendable_request", "the request must be a JSON object")
+    for name in (*rule.take, *rule.keep):
+        if f"request.{name}" not in values:
+            raise UnbuildableError("unsendable_request", f"the request needs {name}: a text or a whole number")
+    for name in rule.take:
+        value.pop(name, None)
     additions = [*rule.add]
     if rule.token.place == "body":
         additions.append((rule.token.name, "{token}"))
-    for place, template in additions:
+    # Without a public address nobody can call back: a template of one would be sent as a broken address.
+    _add(value, (pair for pair in additions if values.get("callback_url") or "{callback_url}" not in pair[1]), values)
+    _canonical(value)
+    return value
+
+
+def _add(value: dict[str, Any], pairs: Iterable[tuple[str, str]], values: Mapping[str, str]) -> None:
+    for place, template in pairs:
         try:
             text = render(template, values, in_path=False)
         except TemplateError as error:
             raise UnbuildableError("unsendable_request", f"the addition {place} cannot be filled: {error}") from error
         _put(value, place, text)
-    _canonical(value)
-    return value
 
 
 def _put(value: dict[str, Any], place: str, text: str) -> None:
@@ -263,8 +285,3 @@ def _flat(value: Any, name: str = "") -> list[tuple[str, str]]:
             return [(name, "")]
         case _:
             return [(name, _canonical(value).decode("ascii"))]  # true, false and numbers as JSON writes them
-
-
-def with_query(path: str, name: str, value: str) -> str:
-    """Return `path` with one more query parameter, both parts percent-encoded."""
-    return f"{path}{'&' if '?' in path else '?'}{quote(name, safe='')}={quote(value, safe='')}"

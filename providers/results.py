@@ -231,7 +231,7 @@ def _download(operation: Operation, contract: Contract, file: ResultFile, source
         if isinstance(link, ResultGone):
             return link
     else:
-        values = fields(operation) | {f"result.{name}": _value(name, rule, source.answer, source.body) for name in rule.values}
+        values = fields(operation, contract) | {f"result.{name}": _value(name, rule, source.answer, source.body) for name in rule.values}
         plain = call("GET", path_of(file.path, values), operation, contract, Errand.COLLECT, credential=None)
         link = _Link(url=plain.url, own=True, private=True)
     secret = auth_header(contract, source.credential) if link.own and file.authenticated else ()

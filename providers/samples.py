@@ -21,8 +21,9 @@ KINDS: Final = ("create", "status", "cancel", "lookup", "list")
 """The calls whose answers may be samples."""
 
 ANSWER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "name": str, "why": str, "kind": str, "status": int, "headers": dict, "body": str, "operation": str, "evidence": str,
-    "reading": str, "job": str, "code": str, "progress": (int, float), "files": list,
+    "name": str, "why": str, "kind": str, "action": str, "request": str, "remembered": dict,
+    "status": int, "headers": dict, "body": str, "operation": str, "evidence": str,
+    "reading": str, "state": str, "job": str, "code": str, "progress": (int, float), "files": list,
 }  # fmt: skip
 """Keys of a sample answer and their types."""
 
@@ -35,7 +36,7 @@ def answer_faults(contract: Contract) -> Iterator[tuple[str, str]]:
     for sample in contract.samples:
         if "kind" in sample:
             fault = _unreadable(sample, contract)
-            faults = [fault] if fault else _differences(sample, contract)
+            faults = [fault] if fault else _differences(sample, contract.of(sample.get("action", "")))
             yield from ((str(sample["name"]), text) for text in faults)
 
 
@@ -54,6 +55,10 @@ def _unreadable(sample: Mapping[str, Any], contract: Contract) -> str:
     for key, words in (("reading", [item.value for item in Reading]), ("evidence", [item.value for item in Kind])):
         if sample.get(key, words[0]) not in words:
             return f"{key} {sample[key][:60]!r} is not allowed; use one of {', '.join(words)}"
+    action = sample.get("action", "")
+    if contract.actions and action not in contract.actions:
+        return f"action must be one of {', '.join(contract.actions)}: which one's answer it is"
+    contract = contract.of(action)
     section = {"create": contract.create, "status": contract.status, "cancel": contract.cancel}.get(
         kind, kind in contract.recovery.strategies
     )
@@ -74,10 +79,12 @@ def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
     found: dict[str, Any] = {"code": getattr(evidence, "code", None), "job": getattr(evidence, "remote_job_id", None)}
     facts = evidence.facts if isinstance(evidence, Read) else evidence.status if isinstance(evidence, JobKnown) else None
     if facts is not None:
-        found |= {"reading": facts.reading.value if facts.reading else None, "code": facts.error_code, "progress": facts.progress}
+        found |= {"reading": facts.reading.value, "state": facts.remote_state, "code": facts.error_code, "progress": facts.progress}
+    if isinstance(evidence, JobKnown):
+        found["remembered"] = dict(evidence.remembered)
     if "files" in sample:
         found["files"] = _files(outcome, operation, contract)
-    compared = ["reading", "code", "progress", "files", *(["job"] if isinstance(evidence, JobKnown) else [])]
+    compared = ["reading", "state", "code", "progress", "files", *(["job", "remembered"] if isinstance(evidence, JobKnown) else [])]
     return [
         f"expected {key} {sample[key]!r}, but found {found.get(key)!r}"
         for key in compared
@@ -115,7 +122,7 @@ def _asked(sample: Mapping[str, Any], contract: Contract) -> Operation:
         provider=contract.name,
         contract_digest=contract.digest,
         origin=contract.origin or _NO_ORIGIN,
-        action=contract.create.action if contract.create else "create",
+        action=sample.get("action", next(iter(contract.kinds()), "create")),
         mode=Mode.SEND,
         idempotency_token="tok_sample",  # noqa: S106 - no secret: what stands at {token} while a sample is judged
         trace_id="0" * 32,
@@ -125,7 +132,8 @@ def _asked(sample: Mapping[str, Any], contract: Contract) -> Operation:
         result_seconds=contract.deadlines.result_seconds,
         cancel_seconds=contract.deadlines.cancel_seconds,
         collect_seconds=contract.deadlines.collect_seconds,
-        request=b"{}",
+        request=sample.get("request", "{}").encode(),
+        remembered={} if sample["kind"] == "create" else {name: str(value) for name, value in sample.get("remembered", {}).items()},
         state=State.OBSERVING,
         remote_job_id=sample.get("job"),
         ending=Reading(sample["reading"]) if "reading" in sample else None,
@@ -137,14 +145,28 @@ def notes(contract: Contract) -> list[str]:
     found: list[str] = []
     if not contract.signatures:
         found.append("no [signature]: deliveries are refused, jobs are known by reads alone")
-    elif contract.status is None:
+    elif not contract.kinds():
         found.append("receive-only, it has no [status]: deliveries are verified and recorded, operations are refused")
-    if contract.status is not None and contract.create is None:
-        found.append("no [create]: jobs can only be adopted")
-    if contract.create is not None and not contract.recovery.strategies:
-        found.append("no [recovery]: after a lost answer to a create a person is asked")
-    if contract.create is not None and contract.cancel is None:
-        found.append("no [cancel]: jobs cannot be stopped")
+    for action, kind in contract.kinds().items():
+        found += [
+            f"{action}: {note}" if contract.actions else note for note in _job_notes(kind, echoed=bool(contract.event.client_reference))
+        ]
     if not contract.samples:
         found.append("no [[samples]]: nothing has been proven")
+    return found
+
+
+def _job_notes(contract: Contract, *, echoed: bool) -> list[str]:
+    found: list[str] = []
+    if contract.create is None:
+        found.append("no [create]: jobs can only be adopted")
+    elif not contract.recovery.strategies:
+        hope = "a delivery with our reference finds the job, or else " if echoed else ""
+        found.append(f"no [recovery]: after a lost answer to a create {hope}a person is asked")
+    elif not contract.recovery.proves_absence:
+        found.append("recovery.proves_absence is false: what a lookup does not find is never sent again without a person")
+    if contract.create is not None and contract.cancel is None:
+        found.append("no [cancel]: jobs cannot be stopped")
+    if contract.status is not None and contract.status.url and not contract.status.path:
+        found.append("status.url without a path: a job whose create answer we have not seen cannot be read")
     return found

@@ -54,8 +54,8 @@ class Desk:
 
     @property
     def contract(self) -> Contract:
-        """Return the provider's contract."""
-        return self.account.contract
+        """Return the provider's contract as the operation's action has it."""
+        return self.account.contract.of(self.operation.action)
 
     @property
     def consuming(self) -> bool:

@@ -2,15 +2,20 @@
 
 A *place* is text of the form `header:NAME`, `query:NAME` or `body:EXPRESSION` (JMESPath). A *template* is text with
 `{name}` fields; the fields are `remote_job_id`, `token` (idempotency token), `operation` (our id), `reference` (the
-caller's), `trace_id`, `callback_url`, and in result paths `result.NAME` (a value found by `[result]`). In a path every
-field becomes one percent-encoded segment.
+caller's), `trace_id`, `callback_url`, `param.NAME` (a constant of the account), `request.NAME` (a member of the caller's
+request that `create.take` or `create.keep` names), `create.NAME` (a value that `create.remember` kept) and in result paths
+`result.NAME` (a value found by `[result]`). In a path every field becomes one percent-encoded segment; `{+name}` keeps the
+slashes of a value and encodes its segments one by one. `{{` and `}}` are braces.
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import Any, Literal
+from dataclasses import dataclass, field, replace
+from typing import Any, Final, Literal
 
 from schemas.states import Reading
+
+RESEND_MARGIN_SECONDS: Final = 60
+"""Before the end of a token's window it is not sent again: longer than a lease, so an attempt that is opened inside also sends inside."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,12 +126,27 @@ class Auth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TokenRule:
-    """Where our idempotency token goes and what the provider promises about it."""
+    """Where our idempotency token goes, how it must look, and what the provider promises about a repeated one."""
 
-    place: Literal["header", "body", "none"] = "none"
+    place: Literal["header", "body", "query", "path", "none"] = "none"  # path: `{token}` stands in the path, the job's name is ours
     name: str = ""
     window_seconds: int = 0  # how long a resend of the same token is answered, not executed
     max_length: int = 255
+    form: Literal["text", "uuid", "alphanumeric", "hex", "digits"] = "text"
+    repeats: Literal["answer", "success", "resume", "conflict"] = "answer"  # what a repeated token brings
+    replayed: str = ""  # place where "true" says that the answer is a stored one; empty: the customary headers
+    original: str = ""  # conflict: place of the original job's id in the answer
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class OutcomeRule:
+    """A second place that decides what a terminal word means. `present` and `absent` None: the next rule is asked."""
+
+    words: tuple[str, ...] = ()  # words of the state for which it is asked
+    at: str = ""  # the place that decides
+    readings: Mapping[str, Reading] = field(default_factory=dict)  # exact words there
+    present: Reading | None = None  # something else stands there
+    absent: Reading | None = None  # nothing does: missing, null, false, 0, an empty text, list or object
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -137,12 +157,19 @@ class CreateRule:
     method: str = "POST"
     path: str = "/"
     encoding: Literal["json", "form"] = "json"
+    headers: Mapping[str, str] = field(default_factory=dict)  # header -> template
+    take: tuple[str, ...] = ()  # members of the caller's request that become `{request.NAME}` and are not sent
+    keep: tuple[str, ...] = ()  # the same, and they are sent too
     token: TokenRule = field(default_factory=TokenRule)
     add: tuple[tuple[str, str], ...] = ()  # dotted path in the request -> template; the echo that recovery compares
     accepted: tuple[int, ...] = (200, 201, 202)
     not_executed: tuple[int, ...] = (429,)  # statuses that by the provider's word surely did nothing: resent
     rejected: tuple[int, ...] = (400, 401, 402, 403, 404, 405, 406, 410, 411, 413, 414, 415, 422)  # definite refusals
-    job_id: str = "body:id"
+    codes: Mapping[str, Literal["rejected", "not_executed", "ambiguous"]] = field(default_factory=dict)  # error code, before its status
+    job_id: str = "body:id"  # a place, or a template as in `{token}`
+    job_id_re: str = ""  # pattern whose first group is the id in what stands at `job_id`
+    remember: Mapping[str, str] = field(default_factory=dict)  # NAME -> place in the answer, kept as `{create.NAME}`
+    origins: tuple[str, ...] = ()  # other origins to which remembered addresses may lead, never with the credential
     answers_status: bool = False  # the create answer is a status answer too (synchronous success, state at once)
     error: str = ""  # place of the provider's explanation of a refusal
 
@@ -155,13 +182,19 @@ class RecoveryRule:
     replay_guaranteed: bool = False  # a resend never executes again: may be used although a cancel is wanted
     visibility_seconds: int = 30  # how long a created job may stay invisible to lookups
     confirmations: int = 2  # "not found" counts only after visibility_seconds and this often
-    path: str = ""  # lookup and list: request template (GET)
+    proves_absence: bool = True  # False: what is not found may be there all the same; then a person is asked at the deadline
+    method: str = "GET"
+    path: str = ""  # lookup and list: request template
+    send: tuple[tuple[str, str], ...] = ()  # dotted path in the body -> template
     items: str = "body:data"  # list: place of the array; lookup: empty means the answer is the job
     match: str = ""  # JMESPath in an item: our echo
     equals: str = "{operation}"  # template that `match` is compared with
     job_id: str = "id"  # JMESPath in an item
-    next: str = ""  # place of the next page's cursor; empty: one page
-    next_param: str = "after"  # query parameter that carries the cursor
+    created: str = ""  # JMESPath in an item: its time of creation, in a list that begins with the newest
+    paging: Literal["cursor", "link", "header", "page", "offset"] = "cursor"
+    next: str = ""  # place of the next page's cursor or link, or of "there is more"; empty: one page
+    next_param: str = "after"  # query parameter that carries the cursor, page number or offset
+    first_page: int = 1  # number of the first page
     max_pages: int = 20
     not_found: tuple[int, ...] = (404,)  # lookup: statuses that mean "no such job"
 
@@ -172,11 +205,18 @@ class StatusRule:
 
     method: str = "GET"
     path: str = "/{remote_job_id}"
+    url: str = ""  # NAME of a remembered address that is used instead of the path, where there is one
+    send: tuple[tuple[str, str], ...] = ()  # dotted path in the body -> template
     ok: tuple[int, ...] = (200,)
+    http_readings: Mapping[str, Reading] = field(default_factory=dict)  # HTTP status -> what it says by itself
     state: str = "body:status"
     readings: Mapping[str, Reading] = field(default_factory=dict)  # exact words
+    outcome: tuple[OutcomeRule, ...] = ()  # for words that hide how it ended, in this order
     job_id: str = ""  # place of the job id in the answer; when given it must be the one we asked for
+    match: str = ""  # place of our echo in the answer; another operation's echo is a contradiction
+    equals: str = "{operation}"  # template that `match` is compared with
     progress: str = ""
+    progress_scale: float = 1.0  # what stands for "all done"
     provider_time: str = ""
     error: str = ""
     not_found: tuple[int, ...] = (404, 410)
@@ -184,6 +224,8 @@ class StatusRule:
     poll_seconds: int = 15  # first pause between reads
     max_poll_seconds: int = 600
     stale_seconds: int = 3_600  # longest silence: a read is due at the latest after this
+    watch_seconds: int = 0  # how long an end is read on, because it may be reversed
+    reversible: tuple[Reading, ...] = (Reading.SUCCEEDED,)  # the ends that may be
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -192,6 +234,9 @@ class CancelRule:
 
     method: str = "POST"
     path: str = "/{remote_job_id}/cancel"
+    url: str = ""  # NAME of a remembered address that is used instead of the path, where there is one
+    send: tuple[tuple[str, str], ...] = ()  # dotted path in the body -> template
+    encoding: Literal["json", "form"] = "json"
     accepted: tuple[int, ...] = (200, 202, 204)
     refused: tuple[int, ...] = (400, 403, 405, 409, 422)
     not_executed: tuple[int, ...] = (429,)
@@ -266,6 +311,7 @@ class Contract:
     retry: RetryRules = field(default_factory=RetryRules)
     handshakes: tuple[Handshake, ...] = ()
     auth: Auth = field(default_factory=Auth)
+    headers: Mapping[str, str] = field(default_factory=dict)  # on every call to the origin, as they are
     trace_header: str = ""
     create: CreateRule | None = None
     recovery: RecoveryRule = field(default_factory=RecoveryRule)
@@ -275,3 +321,20 @@ class Contract:
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     samples: tuple[Mapping[str, Any], ...] = ()
+    actions: Mapping[str, "Contract"] = field(default_factory=dict)  # NAME -> the contract as that action has it
+    params: Mapping[str, str] = field(default_factory=dict)  # the account's constants: not in the file, put in by the configuration
+
+    def of(self, action: str) -> "Contract":
+        """Return the contract as `action` has it. A contract without `[actions]` has one, whatever it is called."""
+        return self.actions.get(action, self)
+
+    def kinds(self) -> Mapping[str, "Contract"]:
+        """Return what an operation can be: action -> the contract as it has it. Receive-only: none."""
+        if self.actions:
+            return self.actions
+        return {} if self.status is None else {self.create.action if self.create else "create": self}
+
+    def with_params(self, params: Mapping[str, str]) -> "Contract":
+        """Return the contract of an account with these constants."""
+        actions = {name: replace(action, params=params) for name, action in self.actions.items()}
+        return replace(self, params=params, actions=actions)

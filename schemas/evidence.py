@@ -3,7 +3,8 @@
 Each class names its kind, so that the table in `lifecycle/table.py` can be total over states x kinds.
 """
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import ClassVar, Literal
 
@@ -98,6 +99,7 @@ class Hinted:
     claimed_state: str = ""
     conflict: bool = False  # the same event id came with other bytes
     note: str = ""  # e.g. "stale but genuine"
+    names_job: str = ""  # the job that it names beside our own reference, signed, and owned by nobody else (set by the ledger)
     unsigned: bool = False  # the signature does not bind the body: anybody could have sent it, so its read is budgeted (B8)
     replayed: bool = False  # a person wanted it applied again: that is always written down
 
@@ -141,6 +143,7 @@ class CreateAmbiguous:
     error: str
     message: str = ""
     retry_after: Micros | None = None
+    spent: bool = False  # the answer shows that our token protects no resend any more: see `Operation.token_spent`
     sent_before: Micros | None = None  # as in AttemptLost: a broken connection says nothing about when it executes (set by the ledger)
 
 
@@ -234,6 +237,8 @@ class JobKnown:
     remote_job_id: str
     source: Literal["create", "recovery"]
     status: StatusFacts | None = None  # the answer was a status answer too
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # by `create.remember`
+    next_after: Micros | None = None  # as in Read
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -261,6 +266,7 @@ class Read:
     facts: StatusFacts
     digest: str = ""  # SHA-256 (hex) of what the answer says
     observation_id: str = ""
+    next_after: Micros | None = None  # before this time the provider has nothing new to say (`Retry-After` of an answer)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -110,6 +110,8 @@ class Operation:
     first_sent_at: Micros | None = None  # start of the provider's idempotency window
     sent_before: Micros | None = None  # no byte of any create attempt so far leaves later than this
     cancel_sent_at: Micros | None = None
+    token_spent: str | None = None  # why a resend protects nothing: `replayed_…`, a stored error (B055), or one not stored
+    remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # what the create answer said beside the job id
     accepted_at: Micros | None = None  # when the job id became known: start of the not-found grace
     absences: int = 0  # proven-late "not found" answers in a row
     read_failures: int = 0  # reads in a row without an answer

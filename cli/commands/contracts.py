@@ -79,12 +79,13 @@ def check(
 
 
 def _abilities(contract: Any) -> list[str]:
+    kinds = contract.kinds().values()
     parts = {
         "callbacks": contract.signatures,
-        "create": contract.create,
-        "read": contract.status,
-        "cancel": contract.cancel,
-        "result": contract.result,
+        "create": any(kind.create for kind in kinds),
+        "read": any(kind.status for kind in kinds),
+        "cancel": any(kind.cancel for kind in kinds),
+        "result": any(kind.result for kind in kinds),
     }
     return [name for name, part in parts.items() if part]
 

@@ -33,7 +33,8 @@ GUIDE = (Path(__file__).parents[2] / "docs" / "contracts.md").read_text()
 CODE = "\n".join(re.findall(r"`[^`\n]+`", GUIDE)) + "".join(re.findall(r"```toml\n(.*?)```", GUIDE, re.DOTALL))
 SECTIONS = [
     shapes.EventMap, shapes.RetryRules, shapes.Handshake, shapes.Auth, shapes.TokenRule, shapes.CreateRule,
-    shapes.RecoveryRule, shapes.StatusRule, shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
+    shapes.RecoveryRule, shapes.StatusRule, shapes.OutcomeRule,
+    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
 ]  # fmt: skip
 RENAMED = {"place": "in"}
 WORDS = {
@@ -61,7 +62,7 @@ def test_every_key_of_a_section_is_explained(section: Any) -> None:
 
 def test_every_top_level_key_is_explained() -> None:
     """Sections and texts of the top level stand in the guide; the digest is computed and no key."""
-    names = {item.name for item in fields(shapes.Contract)} - {"digest", "signatures", "handshakes"} | {"signature", "handshake"}
+    names = {item.name for item in fields(shapes.Contract)} - {"digest", "signatures", "handshakes", "params"} | {"signature", "handshake"}
     assert not [name for name in names if not mentioned(name)]
 
 
@@ -100,7 +101,8 @@ NEEDED = {
     [
         ("## `[event]`", shapes.EventMap), ("## `[retry]`", shapes.RetryRules), ("| `head_ok` |", shapes.Handshake),
         ("## `[auth]`", shapes.Auth), ("## `[create]`", shapes.CreateRule), ("\n`[create.token]`", shapes.TokenRule),
-        ("## `[recovery]`", shapes.RecoveryRule), ("## `[status]`", shapes.StatusRule), ("## `[cancel]`", shapes.CancelRule),
+        ("## `[recovery]`", shapes.RecoveryRule), ("## `[status]`", shapes.StatusRule),
+        ("**`[[status.outcome]]`**", shapes.OutcomeRule), ("## `[cancel]`", shapes.CancelRule),
         ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile), ("\n`[limits]`", shapes.Limits),
         ("\n`[deadlines]`", shapes.Deadlines),
     ],

@@ -180,7 +180,9 @@ def test_a_list_that_is_too_long_is_no_absence() -> None:
 @pytest.mark.parametrize("cursors", [("c1", "c1"), ("c1", "c2", "c1")])
 def test_a_cursor_that_comes_again_ends_the_walk(cursors: tuple[str, ...]) -> None:
     """A list without progress is a failed read, not an endless loop and not an absence."""
-    end, _ = walked(*(page("b", more=True, last=cursor) for cursor in cursors), contract=with_rule(BATCHES, max_pages=50))
+    end, _ = walked(
+        *(page(f"b{number}", more=True, last=cursor) for number, cursor in enumerate(cursors)), contract=with_rule(BATCHES, max_pages=50)
+    )
     assert end == ReadFailed(layer="protocol", error="list makes no progress")
 
 
