@@ -137,8 +137,10 @@ class Documents:
     def files(self, named: Named) -> Mapping[str, ResultFile]:
         """Return the addresses of one job's result files, and what is there."""
         rule = self._contract.result
+        if rule is None:
+            return {}
         found: dict[str, ResultFile] = {}
-        for sample in self._of("status") if rule is not None else ():
+        for sample in self._of("status"):
             for number, address in enumerate(sample.get("files", ())):
                 found.setdefault(self._filled(address, sample, named), rule.files[min(number, len(rule.files) - 1)])
         return found

@@ -45,7 +45,7 @@ def _one_job(end: End, jobs: int = 1) -> Faults:
 
 
 def _found_or_asked(can: Capability, end: End) -> Faults:
-    """Demand, of a job that exists and whose answer is lost: found without a second one, or a person is asked and nothing is resent (A6, A7)."""
+    """Demand, of a job whose answer is lost: found without a second one, or a person is asked and nothing is resent (A6, A7)."""
     yield from _one_job(end)
     yield from _is(end, State.SUCCEEDED if can.recovers else State.CREATE_UNRESOLVED)
     if not can.resends and end.made("create") != 1:
@@ -284,7 +284,7 @@ _ENDING: Final = (
     _behaviour("failed", "D2", _fails(), _has(Reading.FAILED), fate=Fate(ending=Reading.FAILED)),
     _behaviour("expired at the provider", "F5", _expired, _has(Reading.EXPIRED), fate=Fate(ending=Reading.EXPIRED)),
     _behaviour("cancelled by the provider", "D2", _parked(State.CANCELLED), _STOPPED, fate=Fate(ending=Reading.CANCELLED)),
-    _behaviour("reversed after its end", "D1: the state stays, a person is told", _reversed, lambda can: can.watched, fate=_BACK),
+#W    _behaviour("reversed after its end", "D1: the state stays, a person is told", _reversed, lambda can: can.watched, fate=_BACK),
     _behaviour("result expired", "F1", _parked(State.RESULT_UNAVAILABLE), _files, fate=Fate(result_gone=True)),
     _behaviour("result cut", "B090", _file_again, _files, Script(file=("cut",))),
     _behaviour("result is a web page", "B098", _file_again, lambda can: can.files and not can.one_shot, Script(file=("html",))),

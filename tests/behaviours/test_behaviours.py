@@ -26,9 +26,7 @@ def _configured(file: Path) -> Contract:
 
 
 CONTRACTS = [contract for file in sorted(FOLDER.glob("*.toml")) if (contract := _configured(file)).kinds()]
-KINDS = [
-    Kind(whole=contract, action=action, contract=kind) for contract in CONTRACTS for action, kind in contract.kinds().items()
-]
+KINDS = [Kind(whole=contract, action=action, contract=kind) for contract in CONTRACTS for action, kind in contract.kinds().items()]
 # Every third: creating, reading, cancelling and ending are all among them. What the others decide is judgement, the same on both.
 ON_POSTGRES = frozenset(BEHAVIOURS[::3])
 
@@ -69,8 +67,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
             if behaviour.fits(capability(kind)) and (request.param == "sqlite" or behaviour in ON_POSTGRES)
         ]
         identities = {
-            (kind.name, behaviour.name): play.add(number, kind, behaviour.part)
-            for number, (kind, behaviour) in enumerate(wanted, 1)
+            (kind.name, behaviour.name): play.add(number, kind, behaviour.part) for number, (kind, behaviour) in enumerate(wanted, 1)
         }
         play.run()
         yield Played(play=play, ends={key: play.end(identity) for key, identity in identities.items()}, kind=request.param)
