@@ -23,7 +23,7 @@ from gateway.conflicts import USUAL
 from ledger import examine, inbox, queries
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
-from ledger.vault import load_key
+from ledger.keyfile import load_keys
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
 from schemas.world import World
@@ -113,11 +113,13 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
         yield Finding(level="fault", about="key file", found=f"{place} may be used by others (mode {mode:04o})", cure=f"chmod 600 {place}")
         return
     try:
-        load_key(place)
+        keys = load_keys(place)
     except LedgerError as error:
         yield Finding(level="fault", about="key file", found=str(error))
     else:
-        yield Finding(level="ok", about="key file", found=f"{place} holds a key")
+        held = "a key" if len(keys) == 1 else f"{len(keys)} keys"
+        cure = "" if len(keys) == 1 else "gateway keys rotate-master, then gateway keys forget-master"
+        yield Finding(level="ok" if len(keys) == 1 else "note", about="key file", found=f"{place} holds {held}", cure=cure)
 
 
 def _sqlite_file(settings: Settings) -> Path | None:
@@ -149,7 +151,7 @@ def _folders(settings: Settings) -> Iterator[Finding]:
 
 def _scheduler(world: World) -> Iterator[Finding]:
     """Start a scheduler with a duty that is never due, and read back what it honours (B102)."""
-    from reconciler.ticks import Duty, Ticks
+    from reconciler.ticks import DEMANDED, Duty, Ticks
 
     async def nothing() -> dict[str, int]:
         return {}
@@ -167,7 +169,7 @@ def _scheduler(world: World) -> Iterator[Finding]:
     except RuntimeError as error:
         yield Finding(level="fault", about="scheduler", found=str(error), cure="install the locked version: ./run setup")
     else:
-        shown = ", ".join(f"{name} {job[name]}" for name in ("coalesce", "max_instances", "misfire_grace_seconds"))
+        shown = ", ".join(f"{name} {job[name]}" for name in DEMANDED)
         kept = f"late ticks are made up for, once, and no duty runs twice at a time ({shown})"
         yield Finding(level="ok", about="scheduler", found=kept)
 

@@ -5,6 +5,7 @@ import os
 import socket
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -16,8 +17,9 @@ from cli.material import VAULT, Material, Stored, credential
 from ledger.beats import PROBE
 from ledger.engine import open_engines
 from ledger.errors import ConfigurationError, LedgerUnavailableError, SecretMissingError
+from ledger.keyfile import load_keys, load_or_create_keys
 from ledger.ledger import Ledger
-from ledger.vault import Vault, is_sealed, load_key, load_or_create_key, resolve
+from ledger.vault import Vault, is_sealed, resolve
 from providers.verification import Verifier, check_secret, prepare
 from schemas.commands import Beat
 from schemas.contract import Contract
@@ -59,21 +61,27 @@ def open_house(configuration: Configuration, *, world: World, migrate: bool, rol
     contracts = contract_files.of_providers(configuration.settings.providers, configuration.folder)
     url = configuration.settings.database_url
     try:
-        vault = Vault(_master_key(configuration.settings))
+        vault = Vault(*_master_keys(configuration.settings), reload=partial(load_keys, configuration.settings.key_file))
         ledger = Ledger.open(
-            url, vault=vault, contracts=contracts, migrate=migrate, chance=world.chance, application_name=f"gateway-{role}"
+            url,
+            vault=vault,
+            contracts=contracts,
+            migrate=migrate,
+            chance=world.chance,
+            application_name=f"gateway-{role}",
+            pooled=configuration.settings.database_pooled,
         )
     except LedgerUnavailableError as error:
         raise LedgerUnavailableError(f"{error} (the address comes from {configuration.database_source})") from error
     return House(configuration=configuration, contracts=contracts, ledger=ledger, world=world)
 
 
-def _master_key(settings: Settings) -> bytes:
-    """Return the master key, or a new one where there is none, unless the database has been sealed with another."""
+def _master_keys(settings: Settings) -> tuple[bytes, ...]:
+    """Return the master keys, or a new one where there is none, unless the database has been sealed with another."""
     place = Path(settings.key_file)
     if place.exists():
-        return load_key(place)
-    engines = open_engines(settings.database_url)
+        return load_keys(place)
+    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
     try:
         with engines.look() as connection:
             sealed = is_sealed(connection)
@@ -84,7 +92,7 @@ def _master_key(settings: Settings) -> bytes:
             f"the key file {place} does not exist, and the database {engines.place} was sealed with it; restore it from your backup,"
             " point key_file at it, or name another database by database_url. A new key would open nothing, so none was made"
         )
-    return load_or_create_key(place)
+    return load_or_create_keys(place)
 
 
 def write_trouble(house: House) -> str:
@@ -266,12 +274,14 @@ def _warn_of_credentials(settings: Settings, credential_of: Callable[[str], str 
 def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     """Return the reconciler of this process, not started yet. `stored` is what the process follows; None: as it is now."""
     from ledger.audit import self_audit
+    from providers.key_requests import key_request
     from reconciler.clockwork import Clockwork
     from reconciler.desk import Account
     from reconciler.errands import Performer
     from reconciler.fetching import Fetcher
     from reconciler.leases import Leases
     from reconciler.pace import Pace
+    from reconciler.retention import Retention
     from reconciler.transport import Transport
 
     settings, world, contracts = house.settings, house.world, house.contracts
@@ -318,5 +328,14 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         settings=settings.clockwork,
         worker=worker,
         audit=audit,
-        fetcher=Fetcher(record=house.ledger, world=world, transport=Transport(world, concurrency=4), providers=list(accounts)),
+        retention=Retention(record=house.ledger, world=world, store=room, settings=settings.retention),
+        fetcher=Fetcher(
+            record=house.ledger,
+            world=world,
+            transport=Transport(world, concurrency=4),
+            providers=list(accounts),
+            asks={
+                name: partial(key_request, house.contracts[name].signatures, constants(settings.providers[name])[0]) for name in accounts
+            },
+        ),
     )

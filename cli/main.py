@@ -12,7 +12,7 @@ from typing import Annotated, Final
 
 import typer
 
-from cli.commands import audit, contracts, database, deliveries, keys, operations, providers, secrets
+from cli.commands import audit, contracts, database, deliveries, keys, operations, providers, retention, secrets
 from cli.commands.doctor import doctor
 from cli.commands.serve import reconcile, serve, web
 from cli.commands.simulate import simulate
@@ -50,7 +50,7 @@ def gateway(
 
 for command in (serve, web, reconcile, demo, simulate, verify, doctor):
     app.command()(command)
-for noun in (keys, operations, deliveries, providers, secrets, contracts, audit, database):
+for noun in (keys, operations, deliveries, providers, secrets, contracts, audit, database, retention):
     app.add_typer(noun.app, name=noun.__name__.rpartition(".")[2])
 
 

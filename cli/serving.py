@@ -38,7 +38,7 @@ _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _WATCH_SECONDS: Final = 2.0
 _PROBE_SECONDS: Final = 15.0  # longer than the writer tries
 # Settings that a running process cannot change: what they name is open.
-_FIXED: Final = ("database_url", "key_file", "artifact_dir", "public_url", "web")
+_FIXED: Final = ("database_url", "database_pooled", "key_file", "artifact_dir", "public_url", "web")
 _log = structlog.get_logger("house")
 
 

@@ -19,7 +19,12 @@ Json = Annotated[bool, typer.Option("--json", help="Print one JSON document.")]
 
 def emit(value: Any) -> None:
     """Print one JSON document."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, default=str))
+    typer.echo(document(value))
+
+
+def document(value: Any) -> str:
+    """Return one JSON document as commands print it."""
+    return json.dumps(value, ensure_ascii=False, indent=2, default=str)
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:

@@ -153,7 +153,7 @@ class _Door:
         if self._route.method != "GET":
             refuse_encoding(scope["headers"])
             web = self._gate.settings.web
-            body = await read_body(scope, receive, limit=web.api_body_bytes, seconds=web.body_seconds)
+            body = await read_body(scope, receive, limit=web.api_body_bytes, seconds=web.body_seconds, bodies=self._gate.bodies)
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if body and media_type != "application/json":
                 raise ProblemError("unsupported_media_type", "send Content-Type: application/json")

@@ -1,13 +1,15 @@
 """Bounds on what a stranger sends: one reader per body, counted while it streams, against one total deadline."""
 
 import asyncio
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Callable, Generator, Iterable
 from typing import Final
 
 from starlette.types import Message, Receive, Scope, Send
 
 from gateway.problems import MEDIA_TYPE, ProblemError
 
+_AGAIN: Final = (("Retry-After", "5"), ("Connection", "close"))
 _LINGER_SECONDS: Final = 1.0  # how long what is still being sent is read and dropped, so that our refusal is not lost to a reset
 
 
@@ -30,25 +32,63 @@ def refuse_encoding(headers: Iterable[tuple[bytes, bytes]]) -> None:
             raise ProblemError("unsupported_encoding", "send the body without Content-Encoding")
 
 
-async def read_body(scope: Scope, receive: Receive, *, limit: int, seconds: float) -> bytes:
+FREE_BYTES: Final = 65_536
+"""Of every body while it arrives; what is above it counts against the house (4,096 connections: a quarter of a gigabyte)."""
+HELD_BYTES: Final = 67_108_864
+"""What all bodies that are still arriving may hold above `FREE_BYTES` each."""
+
+
+class Bodies:
+    """How much of the memory the bodies hold that are still arriving: a thousand slow senders of a megabyte are a gigabyte."""
+
+    __slots__ = ("held",)
+
+    def __init__(self) -> None:
+        self.held = 0
+
+    @contextlib.contextmanager
+    def arriving(self) -> Generator[Callable[[int], None], None, None]:
+        """Give a function that is told how long one body is by now. It raises ProblemError 503 where the house is full.
+
+        Small bodies always find room: a delivery is not refused because strangers hold large ones back.
+        """
+        mine = 0
+
+        def grown(length: int) -> None:
+            nonlocal mine
+            above = max(0, length - FREE_BYTES)
+            if above > mine and self.held + above - mine > HELD_BYTES:
+                raise ProblemError("busy", "too much is arriving; send it again", headers=_AGAIN)
+            self.held += above - mine
+            mine = above
+
+        try:
+            yield grown
+        finally:
+            self.held -= mine
+
+
+async def read_body(scope: Scope, receive: Receive, *, limit: int, seconds: float, bodies: Bodies) -> bytes:
     """Return the whole body: at most `limit` bytes, complete within `seconds`.
 
-    Raises ProblemError 413 as soon as more is declared or arrives, 408 at the deadline, CallerGoneError on disconnect.
+    Raises ProblemError 413 as soon as more is declared or arrives, 408 at the deadline, 503 where too much else is arriving;
+    CallerGoneError on disconnect.
     """
     declared = header(scope["headers"], b"content-length")
     # More digits than the limit could have are not converted: int() of a long text is slow.
     if declared and (not declared.isdigit() or len(declared) > len(str(limit)) or int(declared) > limit):
         raise _too_large(limit)
     try:
-        async with asyncio.timeout(seconds):
-            return await _collect(receive, limit)
+        with bodies.arriving() as grown:
+            async with asyncio.timeout(seconds):
+                return await _collect(receive, limit, grown)
     except TimeoutError:
         raise ProblemError(
             "body_too_slow", f"the whole body must arrive within {seconds:g} s", headers=(("Connection", "close"),)
         ) from None
 
 
-async def _collect(receive: Receive, limit: int) -> bytes:
+async def _collect(receive: Receive, limit: int, grown: Callable[[int], None]) -> bytes:
     message = await receive()
     if message["type"] == "http.disconnect":
         raise CallerGoneError
@@ -59,6 +99,7 @@ async def _collect(receive: Receive, limit: int) -> bytes:
         return first
     body = bytearray(first)
     while True:
+        grown(len(body))
         message = await receive()
         if message["type"] == "http.disconnect":
             raise CallerGoneError

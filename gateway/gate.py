@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 
+from gateway.bounds import Bodies
 from ledger.ledger import Ledger
 from providers.verification import NO_KEYS, KeyStore, Verifier
 from schemas.contract import Contract
@@ -84,4 +85,5 @@ class Gate:
     count: Counter = field(default=uncounted)
     refresh: Callable[[], Awaitable[None]] = unrefreshed  # read stored secrets and published keys anew, now
     expects_reconciler: bool = False  # it runs in this process: readyz demands fresh heartbeats
+    bodies: Bodies = field(default_factory=Bodies)  # what arrives now
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # set at shutdown: waiting callers are answered at once

@@ -17,7 +17,7 @@ from schemas.operation import Expect
 from schemas.states import Mode
 
 _KEY: Final = re.compile(r"[\x21-\x7e]{1,255}")
-_LATER: Final = ("supersedes", "resumes", "notify")
+_LATER: Final = ("notify",)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,6 +36,7 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         principal.require("operations:adopt")
     elif asked.key is None:
         raise ProblemError("idempotency_key_required", "send an Idempotency-Key header, new for every intent and the same on every retry")
+    _check_links(principal, body, mode)
     _refuse_later(body)
     endpoint = _endpoint(gate, principal, body)
     action = _action(endpoint, body, mode)
@@ -66,6 +67,8 @@ def intent(gate: Gate, principal: Principal, asked: Asked) -> Intent:
         authorized_by=body.authorized_by,
         idempotency_key=asked.key,
         reference=body.reference,
+        supersedes=body.supersedes,
+        resumes=body.resumes,
         remote_job_id=body.remote_job_id,
         request=request,
         metadata=body.metadata,
@@ -87,7 +90,18 @@ def _mode(body: CreateBody) -> Mode:
         return Mode.ADOPT
     if body.request is None:
         raise fields.invalid(("request", "give a request, or a remote_job_id to adopt"))
+    if body.create == "external" and body.approval is not None:
+        raise fields.invalid(("approval", "goes with a request that the gateway sends: nobody here could hold your own call back"))
     return Mode.EXTERNAL if body.create == "external" else Mode.SEND
+
+
+def _check_links(principal: Principal, body: CreateBody, mode: Mode) -> None:
+    """Refuse links that could not be kept: whoever creates by themselves cannot be made to wait for another's end."""
+    if body.supersedes is None:
+        return
+    principal.require("operations:cancel")
+    if mode is not Mode.SEND:
+        raise fields.invalid(("supersedes", "goes with a request that the gateway sends: another create would not wait for the old end"))
 
 
 def _refuse_later(body: CreateBody) -> None:
@@ -148,6 +162,7 @@ def _fingerprint(endpoint: Endpoint, body: CreateBody, action: str, mode: Mode, 
         "request": body.request,
         "expect": {"media_type": expect.media_type, "max_bytes": expect.max_bytes, "min_bytes": expect.min_bytes, "sha256": expect.sha256},
     }
-    if mode is Mode.ADOPT:
-        asked["remote_job_id"] = body.remote_job_id
+    for name in ("remote_job_id", "supersedes", "resumes"):  # part of the request where they are given
+        if getattr(body, name) is not None:
+            asked[name] = getattr(body, name)
     return jsontext.fingerprint(asked)

@@ -68,6 +68,15 @@ async def create(call: Call) -> Answer:
             raise ProblemError("idempotency_key_expired", "this key was used; what came of it is no longer kept")
         case "job_taken":
             raise ProblemError("job_taken", "this job id cannot be registered by this owner")
+        case "unknown_link":
+            name = "supersedes" if intent.supersedes is not None else "resumes"
+            raise fields.invalid((name, "there is no such operation for this key and provider"))
+        case "already_superseded":
+            raise ProblemError("already_superseded", "it has a successor: supersede that one instead", operation=intent.supersedes)
+        case "not_final":
+            raise ProblemError(
+                "not_final", "only an operation that has ended is resumed: cancel or decide it first", operation=intent.resumes
+            )
         case "created" | "replayed":
             assert op is not None
     replayed = registered.outcome == "replayed"
@@ -75,7 +84,7 @@ async def create(call: Call) -> Answer:
     headers = [("Location", f"/v1/operations/{op.id}"), *view.polling_headers(op, now)]
     if replayed:
         headers.append(("Idempotency-Replayed", "true"))
-    return Answer(status=200 if replayed else 202, content=view.operation(op), headers=tuple(headers))
+    return Answer(status=200 if replayed else 202, content=view.operation(op, call.gate.settings.retention), headers=tuple(headers))
 
 
 async def read(call: Call) -> Answer:
@@ -91,7 +100,7 @@ async def read(call: Call) -> Answer:
         headers.append(("Preference-Applied", f"wait={wait}"))
     if known is not None and matches(known, view.etag(op)):
         return Answer(status=304, headers=tuple(headers))
-    return Answer(content=view.operation(op), headers=tuple(headers))
+    return Answer(content=view.operation(op, call.gate.settings.retention), headers=tuple(headers))
 
 
 async def load(call: Call) -> Operation:
@@ -173,7 +182,7 @@ async def find(call: Call) -> Answer:
     )
     shown, place = await _page(call, wanted, status, limit, cursors.read(bound, cursor, (int, str)))
     following = None if place is None else cursors.write(bound, place)
-    return Answer(content={"operations": [view.operation(op) for op in shown], "next_cursor": following})
+    return Answer(content={"operations": [view.operation(op, call.gate.settings.retention) for op in shown], "next_cursor": following})
 
 
 async def _page(

@@ -128,8 +128,8 @@ def _refusal(petitioned: Petitioned, op: Operation) -> ProblemError:
 
 def _accepted(call: Call, op: Operation) -> Answer:
     headers = (("Location", f"/v1/operations/{op.id}"), *view.polling_headers(op, call.gate.world.now()))
-    return Answer(status=202, content=view.operation(op), headers=headers)
+    return Answer(status=202, content=view.operation(op, call.gate.settings.retention), headers=headers)
 
 
 def _settled(op: Operation, call: Call) -> Answer:
-    return Answer(content=view.operation(op), headers=tuple(view.polling_headers(op, call.gate.world.now())))
+    return Answer(content=view.operation(op, call.gate.settings.retention), headers=tuple(view.polling_headers(op, call.gate.world.now())))

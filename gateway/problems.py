@@ -45,6 +45,8 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     "receive_only": Kind(422, "The provider's contract cannot carry operations", retry=True, new_key=True),
     "not_available": Kind(422, "This part of the interface is not available yet", retry=True, new_key=True),
     "job_taken": Kind(409, "The remote job cannot be registered", retry=False, new_key=False),
+    "already_superseded": Kind(409, "The operation has a successor already", retry=False, new_key=True),
+    "not_final": Kind(409, "The operation that is to be resumed has not ended", retry=True, new_key=True),
     # petitions
     "already_final": Kind(409, "The operation has ended", retry=False, new_key=False),
     "question_changed": Kind(409, "The question has changed or has been answered", retry=False, new_key=False),
@@ -73,7 +75,7 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     "delivery_refused": Kind(401, "The delivery is not accepted as genuine and fresh", retry=True, new_key=False),
     "unreadable_delivery": Kind(400, "The genuine delivery cannot be read; it is kept", retry=True, new_key=False),
     # ourselves
-    "busy": Kind(503, "Too much is waiting to be written", retry=True, new_key=False),
+    "busy": Kind(503, "Too much is arriving or waiting to be written", retry=True, new_key=False),
     "unavailable": Kind(503, "The record cannot be reached now", retry=True, new_key=False),
     "internal_error": Kind(500, "Something went wrong here", retry=True, new_key=False),
 }

@@ -77,7 +77,8 @@ class Receiver:
         if endpoint.verifier is None and not any(rule.when == "before" for rule in endpoint.contract.handshakes):
             raise _no_secret()
         limits, web = endpoint.contract.limits, self._gate.settings.web
-        return await read_body(scope, receive, limit=limits.delivery_bytes, seconds=min(limits.delivery_seconds, web.body_seconds))
+        seconds = min(limits.delivery_seconds, web.body_seconds)
+        return await read_body(scope, receive, limit=limits.delivery_bytes, seconds=seconds, bodies=self._gate.bodies)
 
     async def _take(self, endpoint: Endpoint, scope: Scope, body: bytes) -> _Answer:
         """Return the answer to a complete request: a handshake before or after the signature, or a delivery."""
@@ -98,6 +99,7 @@ class Receiver:
             raise _no_secret()
         verdict = endpoint.verifier.verify(request, now, endpoint.keys)
         verdict = await self._keys.settle(endpoint, request, verdict, now)
+        verdict = handshakes.distrusted(endpoint.contract, verdict)
         if (shaken := await shake(self._gate, endpoint, request, verdict, now)) is not None:
             if isinstance(verdict, Refused):  # a probe: it wants to see a wrong signature refused
                 self._gate.count("receiver.refused", {"provider": endpoint.name, "reason": str(verdict.reason)})

@@ -8,9 +8,9 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gateway import deliveries, health, operations, petitions, results
+from gateway import bundle, deliveries, health, operations, petitions, results
 from gateway.call import Handler
-from schemas import api
+from schemas import api, api_bundle
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +38,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         method="POST",
         path="/v1/operations",
         scope="operations:create",
-        summary="Record an intent; it is sent, or its job adopted, from the record. Adopting needs operations:adopt too.",
+        summary="Record an intent; it is sent, or its job adopted. Adopting needs operations:adopt, superseding operations:cancel.",
         handler=operations.create,
         statuses=(202, 200),
         codes=(
@@ -52,6 +52,8 @@ ROUTES: Final[tuple[Route, ...]] = (
             "unknown_provider",
             "receive_only",
             "job_taken",
+            "already_superseded",
+            "not_final",
         ),
         body=api.CreateBody,
         view=api.OperationView,
@@ -99,6 +101,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         codes=("not_found", "invalid_request", "invalid_cursor"),
         view=api.HistoryView,
         parameters=_PAGE,
+    ),
+    Route(
+        method="GET",
+        path="/v1/operations/{id}/bundle",
+        scope="operations:read",
+        summary="The escalation bundle: everything on record about the operation, with the proof of its history.",
+        handler=bundle.bundle,
+        statuses=(200,),
+        codes=("not_found",),
+        view=api_bundle.BundleView,
     ),
     Route(
         method="POST",

@@ -7,9 +7,11 @@ from typing import Any, Final
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
 from schemas.operation import SECOND, Micros, Operation
+from schemas.settings import RetentionSettings
 from schemas.states import FINAL, Mode
 
 _MAX_RETRY_AFTER: Final = 60
+_DAY: Final[Micros] = 86_400 * SECOND
 
 
 def time_text(at: Micros | None) -> str | None:
@@ -54,7 +56,14 @@ def question(op: Operation) -> dict[str, Any] | None:
     }
 
 
-def operation(op: Operation) -> dict[str, Any]:
+def expires_at(op: Operation, retention: RetentionSettings) -> Micros | None:
+    """Return when retention removes the operation; None while it is not over, or a person is still asked."""
+    if op.state not in FINAL or op.question_id is not None:
+        return None
+    return op.updated_at + round(retention.record_days * _DAY)
+
+
+def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
     """Return the JSON object of an operation."""
     return {
         "id": op.id,
@@ -92,7 +101,7 @@ def operation(op: Operation) -> dict[str, Any]:
         "supersedes": op.supersedes,
         "superseded_by": op.superseded_by,
         "resumes": op.resumes,
-        "expires_at": None,  # nothing is removed yet: retention comes with its own command
+        "expires_at": time_text(expires_at(op, retention)),
         "metadata": dict(op.metadata),
         "version": op.version,
         "links": _links(op),
@@ -144,7 +153,7 @@ def _result(op: Operation) -> dict[str, Any] | None:
 
 def _links(op: Operation) -> dict[str, str]:
     here = f"/v1/operations/{op.id}"
-    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result")}}
+    return {"self": here, **{name: f"{here}/{name}" for name in ("history", "refresh", "cancel", "decision", "result", "bundle")}}
 
 
 def history_row(row: Mapping[str, Any]) -> dict[str, Any]:

@@ -6,9 +6,11 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.errors import LedgerError
 from ledger.history import fold_rows, link, text_hash
 from ledger.rows import from_row, history_text_row
 from ledger.tables import deliveries, history, history_texts, operations
+from ledger.tables_upkeep import tombstones
 from ledger.transaction import View
 from schemas.operation import FOLDED, SECOND, Micros, Operation
 from schemas.states import ACTIVE, FINAL, PARKED, State
@@ -48,18 +50,55 @@ class Fault:
     fault: str
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Page:
+    """What a page of the walk found. `after` is where the next one begins; None: the walk is over."""
+
+    faults: tuple[Fault, ...]
+    done: int
+    after: str | None
+
+
 def verify(view: View) -> Iterator[Fault | int]:
-    """Walk every operation in id order; yield faults, and after each page the number of operations done so far."""
-    after, done = "", 0
-    while True:
-        rows = view.connection.execute(sa.select(operations).where(operations.c.id > after).order_by(operations.c.id).limit(_PAGE)).all()
-        if not rows:
-            yield from _strangers(view)
-            return
-        for row in rows:
-            yield from settled_faults(view, from_row(row, view.vault))
-        after, done = rows[-1].id, done + len(rows)
-        yield done
+    """Walk everything in one transaction; yield faults, and after each page the number of operations done so far.
+
+    For small records and tests: `verify_page` needs no transaction that lasts (B117).
+    """
+    after: str | None = ""
+    done = 0
+    while after is not None:
+        page = verify_page(view, after)
+        yield from page.faults
+        done, after = done + page.done, page.after
+        if page.done:
+            yield done
+
+
+def verify_page(view: View, after: str) -> Page:
+    """Verify the next operations, and what retention left of others, in the order of their ids. Begins with an empty `after`."""
+    rows = view.connection.execute(sa.select(operations).where(operations.c.id > after).order_by(operations.c.id).limit(_PAGE)).all()
+    last = rows[-1].id if len(rows) == _PAGE else None
+    faults: list[Fault] = []
+    for row in rows:
+        try:
+            faults += settled_faults(view, from_row(row, view.vault))
+        except LedgerError as error:
+            faults.append(Fault(operation=row.id, seq=int(row.history_seq), fault=f"the record cannot be read: {error}"))
+    faults += _tombs(view, after, last)
+    faults += _strangers(view, after, last)
+    return Page(faults=tuple(faults), done=len(rows), after=last)
+
+
+def _between(column: sa.Column[Any], after: str, last: str | None) -> sa.ColumnElement[bool]:
+    return column > after if last is None else (column > after) & (column <= last)
+
+
+def _tombs(view: View, after: str, last: str | None) -> Iterator[Fault]:
+    """Verify the histories that have outlived their records."""
+    query = sa.select(tombstones).where(_between(tombstones.c.operation, after, last)).order_by(tombstones.c.operation)
+    for stone in view.connection.execute(query):
+        chain = _Chain(view, stone.operation)
+        yield from chain.faults(stone.history_seq, stone.history_hash)
 
 
 def settled_faults(view: View, operation: Operation) -> Iterator[Fault]:
@@ -77,24 +116,13 @@ def settled_faults(view: View, operation: Operation) -> Iterator[Fault]:
 
 def verify_operation(view: View, operation: Operation) -> Iterator[Fault]:
     """Verify one operation: no gap, every link, every text, the head, and the fold against the record."""
-    query = sa.select(history).where(history.c.operation == operation.id).order_by(history.c.seq)
-    rows: list[dict[str, Any]] = [row._asdict() for row in view.connection.execute(query)]
-    head, state = b"", ""
-    for expected, row in enumerate(rows, start=1):
-        if row["seq"] != expected:
-            yield Fault(operation=operation.id, seq=expected, fault="missing row")
-            return
-        if row["prev_hash"] != head or link(row, head) != row["hash"]:
-            yield Fault(operation=operation.id, seq=expected, fault="changed row")
-            return
-        if row["from_state"] != state:
-            yield Fault(operation=operation.id, seq=expected, fault="does not follow the row before it")
-        head, state = row["hash"], row["to_state"]
-    if len(rows) != operation.history_seq or head != operation.history_hash:
-        yield Fault(operation=operation.id, seq=len(rows), fault="history ends before the record's head")
+    chain = _Chain(view, operation.id)
+    broken = list(chain.faults(operation.history_seq, operation.history_hash))
+    yield from broken
+    if not chain.whole:
         return
-    yield from _texts(view, operation, {row["seq"]: row for row in rows})
-    folded = fold_rows(rows)
+    yield from _texts(view, operation, {row["seq"]: row for row in chain.rows})
+    folded = fold_rows(chain.rows)
     for name in FOLDED:
         value = getattr(operation, name)
         default = False if name == "unverified" else None
@@ -103,20 +131,57 @@ def verify_operation(view: View, operation: Operation) -> Iterator[Fault]:
             yield Fault(operation=operation.id, seq=operation.history_seq, fault=f"the record's {name} is not what its history says")
 
 
+class _Chain:
+    """The history of one operation."""
+
+    def __init__(self, view: View, operation: str) -> None:
+        self._operation = operation
+        query = sa.select(history).where(history.c.operation == operation).order_by(history.c.seq)
+        self.rows: list[dict[str, Any]] = [row._asdict() for row in view.connection.execute(query)]
+        self.whole = False
+
+    def faults(self, seq: int, digest: bytes) -> Iterator[Fault]:
+        """Yield what is wrong with the links up to the head (seq, digest)."""
+        head, state = b"", ""
+        for expected, row in enumerate(self.rows, start=1):
+            if row["seq"] != expected:
+                yield Fault(operation=self._operation, seq=expected, fault="missing row")
+                return
+            if row["prev_hash"] != head or link(row, head) != row["hash"]:
+                yield Fault(operation=self._operation, seq=expected, fault="changed row")
+                return
+            if row["from_state"] != state:
+                yield Fault(operation=self._operation, seq=expected, fault="does not follow the row before it")
+            head, state = row["hash"], row["to_state"]
+        if len(self.rows) != seq or head != digest:
+            yield Fault(operation=self._operation, seq=len(self.rows), fault="history ends before the record's head")
+            return
+        self.whole = True
+
+
 def _texts(view: View, operation: Operation, rows: Mapping[int, Mapping[str, Any]]) -> Iterator[Fault]:
     query = sa.select(history_texts).where(history_texts.c.operation == operation.id)
     for words in view.connection.execute(query).mappings():
         row = rows.get(words["seq"])
-        plain = view.vault.unseal("history_texts", "text", history_text_row(operation.id, words["seq"]), words["text"]).decode()
+        place = history_text_row(operation.id, words["seq"])
+        try:
+            plain = view.vault.unseal("history_texts", "text", place, words["text"]).decode()
+        except (LedgerError, UnicodeDecodeError):
+            yield Fault(operation=operation.id, seq=words["seq"], fault="the text does not open")
+            continue
         if row is None or row["text_hash"] != text_hash(words["salt"], plain):
             yield Fault(operation=operation.id, seq=words["seq"], fault="changed text")
 
 
-def _strangers(view: View) -> Iterator[Fault]:
-    """Find history whose operation is gone."""
+def _strangers(view: View, after: str, last: str | None) -> Iterator[Fault]:
+    """Find history whose operation is gone without a tombstone."""
     query = (
         sa.select(history.c.operation, sa.func.min(history.c.seq))
-        .where(~sa.exists().where(operations.c.id == history.c.operation))
+        .where(
+            _between(history.c.operation, after, last),
+            ~sa.exists().where(operations.c.id == history.c.operation),
+            ~sa.exists().where(tombstones.c.operation == history.c.operation),
+        )
         .group_by(history.c.operation)
         .limit(_PAGE)
     )

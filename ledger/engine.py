@@ -3,7 +3,9 @@
 SQLite: `isolation_level=None` and our own BEGIN: `BEGIN IMMEDIATE` for writers (a deferred read-then-write fails at
 once with BUSY_SNAPSHOT, B116), `BEGIN` for readers; WAL; `synchronous=FULL` (NORMAL may lose an acknowledged row at
 power loss). Every PRAGMA is read back: a misspelt or refused one is silent otherwise.
-PostgreSQL: READ COMMITTED, few connections, and timeouts for statements and idle transactions (B122).
+PostgreSQL: READ COMMITTED, few connections, and timeouts for statements, locks and idle transactions (B122), read back too. Behind
+a pooler that lends a server connection for one transaction only (pgbouncer's transaction mode) nothing of a session holds: then
+(`pooled`) the timeouts are set in every transaction, nothing is prepared, and nobody listens.
 """
 
 import contextlib
@@ -21,7 +23,7 @@ import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
 from ledger.errors import ConfigurationError
-from ledger.faults import tell
+from ledger.faults import READ_ONLY, tell
 from ledger.filelock import FileLock
 from ledger.filewatch import FileWatch
 
@@ -41,8 +43,23 @@ READ_CONNECTIONS: Final = 8
 POOL_SECONDS: Final = 5.0
 CONNECT_SECONDS: Final = 5
 STATEMENT_MS: Final = 15_000
+LOCK_MS: Final = 4_000  # as SQLite's busy timeout: what waits longer is rolled back and run again, and somebody may be told
 IDLE_IN_TRANSACTION_MS: Final = 30_000
-PREPARE_AFTER: Final = 5  # psycopg's own default; None behind a pooler that pools transactions
+PREPARE_AFTER: Final = 5  # psycopg's own default; nothing behind a pooler
+_SESSION: Final = {
+    "statement_timeout": STATEMENT_MS,
+    "lock_timeout": LOCK_MS,
+    "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
+    "synchronous_commit": "on",  # acknowledged means stored, whatever the server's default
+}
+# Of TCP: a server whose machine or network is gone says nothing at all; without these a connection hangs for a quarter of an hour.
+_WIRE: Final = {
+    "connect_timeout": CONNECT_SECONDS,
+    "keepalives_idle": 5,
+    "keepalives_interval": 2,
+    "keepalives_count": 3,
+    "tcp_user_timeout": 10_000,
+}
 _WAL_RESET_BUG: Final = ((3, 7, 0), (3, 51, 3))  # from, up to and without: sqlite.org/wal.html#walresetbug
 _FORMS: Final = "sqlite:///PATH or postgresql://USER@HOST/NAME"
 
@@ -59,6 +76,7 @@ class Engines:
     watch: FileWatch | None = None  # of a file
     one_connection: contextlib.AbstractContextManager[Any] | None = None  # memory: writer and readers share one connection and take turns
     options: dict[str, Any] = field(default_factory=dict, repr=False)
+    pooled: bool = False  # PostgreSQL behind a pooler: no session outlives a transaction
 
     @property
     def postgres(self) -> bool:
@@ -71,7 +89,8 @@ class Engines:
         if not self.postgres:
             return self.path or "in memory"
         url = self.write.url
-        host = url.host or url.query.get("host") or "the local socket"
+        hosts = url.query.get("host", ())
+        host = url.host or (hosts if isinstance(hosts, str) else ", ".join(hosts)) or "the local socket"
         return f"{host}:{url.port or 5432}/{url.database or url.username or ''}"
 
     @contextlib.contextmanager
@@ -104,6 +123,7 @@ class Engines:
     def dial(self) -> "psycopg.Connection[Any]":
         """Return a new autocommit PostgreSQL connection outside the pools, for LISTEN and NOTIFY."""
         assert self.postgres, "only PostgreSQL has notifications"
+        assert not self.pooled, "a pooler hands no notification on"
         arguments, keywords = self.write.dialect.create_connect_args(self.write.url)
         return psycopg.connect(*arguments, **{**keywords, **self.options}, autocommit=True)
 
@@ -135,12 +155,13 @@ def open_engines(
     url: str,
     *,
     application_name: str = "gateway",
-    prepare_threshold: int | None = PREPARE_AFTER,
+    pooled: bool = False,
     sqlite_module: ModuleType | None = None,
 ) -> Engines:
     """Return the engines of `url`: `sqlite:///PATH`, `sqlite://` (memory) or `postgresql://…` (also `postgres://`).
 
-    Nothing is dialled yet on PostgreSQL. Raises ConfigurationError, whose message never has the password.
+    `pooled`: a pooler stands before PostgreSQL that keeps no session. Nothing is dialled yet on PostgreSQL. Raises
+    ConfigurationError, whose message never has the password.
     """
     try:
         parsed = sa.make_url(url)
@@ -150,7 +171,7 @@ def open_engines(
         case "sqlite" | "sqlite+pysqlite":
             return _open_sqlite(parsed, sqlite_module or _current_sqlite())
         case "postgresql" | "postgres" | "postgresql+psycopg":
-            return _open_postgres(parsed.set(drivername="postgresql+psycopg"), application_name, prepare_threshold)
+            return _open_postgres(parsed.set(drivername="postgresql+psycopg"), application_name, pooled=pooled)
         case other:
             raise ConfigurationError(f"databases of kind {other} are not supported; use {_FORMS}")
 
@@ -233,19 +254,12 @@ def _begin(statement: str) -> Callable[[sa.Connection], None]:
 # --- PostgreSQL
 
 
-def _open_postgres(url: sa.URL, application_name: str, prepare_threshold: int | None) -> Engines:
-    settings = {
-        "statement_timeout": STATEMENT_MS,
-        "idle_in_transaction_session_timeout": IDLE_IN_TRANSACTION_MS,
-        "synchronous_commit": "on",  # acknowledged means stored, whatever the server's default
-    }
-    ours = " ".join(f"-c {name}={value}" for name, value in settings.items())
-    options: dict[str, Any] = {
-        "application_name": application_name,
-        "connect_timeout": CONNECT_SECONDS,
-        "options": f"{url.query.get('options', '')} {ours}".strip(),
-        "prepare_threshold": prepare_threshold,
-    }
+def _open_postgres(url: sa.URL, application_name: str, *, pooled: bool) -> Engines:
+    options: dict[str, Any] = {name: value for name, value in _WIRE.items() if name not in url.query}
+    options |= {"application_name": application_name, "prepare_threshold": None if pooled else PREPARE_AFTER}
+    if not pooled:
+        ours = " ".join(f"-c {name}={value}" for name, value in _SESSION.items())
+        options["options"] = f"{url.query.get('options', '')} {ours}".strip()
     common: dict[str, Any] = {
         "isolation_level": "READ COMMITTED",
         "pool_pre_ping": True,
@@ -256,4 +270,33 @@ def _open_postgres(url: sa.URL, application_name: str, prepare_threshold: int | 
     }
     write = sa.create_engine(url, pool_size=WRITE_CONNECTIONS, **common)
     read = sa.create_engine(url, pool_size=READ_CONNECTIONS, **common)
-    return Engines(write=write, read=read, url=url.render_as_string(hide_password=True), options=options)
+    for engine in (write, read):
+        if pooled:
+            sa.event.listen(engine, "begin", _begin("; ".join(f"SET LOCAL {name} = '{value}'" for name, value in _SESSION.items())))
+        else:
+            sa.event.listen(engine, "connect", _check_session)
+        sa.event.listen(engine, "handle_error", _demoted(write, read))
+    return Engines(write=write, read=read, url=url.render_as_string(hide_password=True), options=options, pooled=pooled)
+
+
+def _check_session(connection: Any, _: Any) -> None:
+    """Read back what was asked of the session: a pooler may have been told to drop it without a word."""
+    found = connection.execute("SELECT current_setting('statement_timeout')").fetchone()
+    connection.rollback()
+    if found != (f"{STATEMENT_MS // 1000}s",):
+        raise ConfigurationError(
+            "a pooler stands before the database and drops the settings of our sessions; set database_pooled = true,"
+            " or let database_url lead to the server itself"
+        )
+
+
+def _demoted(*engines: sa.Engine) -> Callable[[sa.engine.ExceptionContext], None]:
+    """Return what to do when a server is a standby all at once: hang up everywhere, so that the next dial finds its successor."""
+
+    def look(context: sa.engine.ExceptionContext) -> None:
+        if getattr(context.original_exception, "sqlstate", None) == READ_ONLY:
+            context.is_disconnect = True
+            for engine in engines:
+                engine.dispose()  # those in use are closed when they come back
+
+    return look

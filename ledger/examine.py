@@ -6,7 +6,8 @@ from typing import Any, Final
 import sqlalchemy as sa
 
 from ledger.engine import has_wal_reset_bug
-from ledger.tables import deliveries, metadata
+from ledger.schema import metadata
+from ledger.tables import deliveries
 from ledger.transaction import View
 from schemas.operation import Micros
 

@@ -23,7 +23,16 @@ _GONE: Final = {
     9: "the statement was interrupted",
 }
 _BROKEN: Final = frozenset({11, 26})  # SQLITE_CORRUPT, SQLITE_NOTADB
-_DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cure
+_DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cure; the first that fits counts
+    ("starting up", "the server is starting; this passes by itself"),
+    ("shutting down", "the server is stopping; this passes once it is started again"),
+    ("in recovery mode", "the server recovers from a crash; this passes by itself"),
+    ("not accepting connections", "the server takes no connections yet; this passes once it has caught up"),
+    ("too many clients", "the server has no connection left; run fewer processes, or raise its max_connections"),
+    ("too many connections", "this user or database has no connection left; run fewer processes, or raise its connection limit"),
+    ("remaining connection slots", "the server has no connection left; run fewer processes, or raise its max_connections"),
+    ("session is read-only", "the server takes no writes: a standby; the address must lead to the primary"),
+    ("unsupported startup parameter", "a pooler stands there that keeps no session; set database_pooled = true"),
     ("password authentication failed", "the server refuses user or password; set the right ones in the address"),
     ("no password supplied", "the server asks for a password; put it into the address, or into ~/.pgpass"),
     ("role ", "the server does not know this user; make it, or name another in the address"),
@@ -36,9 +45,15 @@ _DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cu
     ("no such file", "there is no socket there; start the server, or correct the host"),
     ("ssl", "the server and this process do not agree on TLS; see sslmode in the address"),
 )
+_STATES: Final = {  # what a server says on an open connection
+    "25006": "the server takes no writes: a standby; the address must lead to the primary",
+    "53100": "the disk of the server is full; make room there",
+    "57P01": "the server is stopping; this passes once it is started again",
+    "57P03": "the server takes no connections yet; this passes by itself",
+}
 _CONFLICTS: Final = frozenset({"40001", "40P01", "55P03"})  # serialization, deadlock, lock not available
 _GONE_CLASSES: Final = frozenset({"08", "53", "57", "58"})  # connection, resources, operator's intervention, system
-_READ_ONLY: Final = "25006"  # a standby after a fail-over
+READ_ONLY: Final = "25006"  # a standby after a fail-over
 _IDLE_TIMEOUT: Final = "25P03"
 
 
@@ -74,7 +89,7 @@ def _of_driver(error: Any) -> Fault:
             return Fault.UNAVAILABLE if isinstance(error, psycopg.OperationalError | psycopg.InterfaceError) else Fault.OTHER
         if state in _CONFLICTS:
             return Fault.CONFLICT
-        gone = state[:2] in _GONE_CLASSES or state in {_READ_ONLY, _IDLE_TIMEOUT}
+        gone = state[:2] in _GONE_CLASSES or state in {READ_ONLY, _IDLE_TIMEOUT}
         return Fault.UNAVAILABLE if gone else Fault.OTHER
     return Fault.OTHER
 
@@ -126,6 +141,7 @@ def _why(error: BaseException) -> str:
         for words, meaning in _DIALLING:
             if words in text:
                 return meaning
-    if getattr(cause, "sqlstate", None) in _CONFLICTS:
+    state = getattr(cause, "sqlstate", None)
+    if state in _CONFLICTS:
         return "it is in conflict with another writer"
-    return _code(error)
+    return _STATES.get(state or "", _code(error))

@@ -14,6 +14,7 @@ import sqlalchemy as sa
 from ledger import history
 from ledger.errors import RecordError
 from ledger.rows import changed, from_row
+from ledger.successors import wake
 from ledger.tables import artifacts, operations
 from ledger.tables import history as history_table
 from ledger.tables import history_texts as texts_table
@@ -125,10 +126,18 @@ class Fold:
             result = connection.execute(_update(columns), rows)
             if result.rowcount != len(rows):
                 raise RecordError(f"{len(rows) - result.rowcount} operations changed under the lock")
+        ended = [old.id for old in self._old.values() if self._rests(old)]
+        for start in range(0, len(ended), CHUNK):
+            wake(self.tx, ended[start : start + CHUNK], self.now)
 
     def inserted(self) -> list[Operation]:
         """Return the new operations, as judged, for insertion."""
         return [self._new[operation_id] for operation_id in sorted(self._inserted)]
+
+    def _rests(self, old: Operation) -> bool:
+        """Return whether an operation that others wait for has ended in this batch, or began to wait for a person."""
+        new = self._new[old.id]
+        return new.superseded_by is not None and new.state is not old.state and (new.state in FINAL or new.state in PARKED)
 
     def _group(self, groups: dict[tuple[str, ...], list[dict[str, Any]]], old: Operation, new: Operation) -> None:
         if old == new:
@@ -234,6 +243,7 @@ def _seen(op: Operation) -> tuple[Any, ...]:
         op.collect_deadline,
         op.unverified,
         op.superseded_by,
+        op.waits_for,
     )
 
 

@@ -5,10 +5,12 @@ stays as an orphan and attaches by itself when its job becomes known.
 """
 
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.bounds import keep_few
 from ledger.fold import CHUNK, Fold
 from ledger.jobs import MARK, lock_jobs
 from ledger.secrets import note_uses, revoked
@@ -54,6 +56,7 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     answers = [_answer(tx, fold, command, firsts, statuses) for command in commands]
     _write_statuses(tx, fresh, statuses, matches)
     fold.flush()
+    keep_few(tx, fresh, matches)
     note_uses(tx, [command.delivery for command in commands])
     return answers
 
@@ -222,6 +225,7 @@ def _row(tx: Transaction, delivery: Delivery) -> dict[str, Any]:
     }
 
 
+@cache  # building a statement costs as much as running it
 def _insert_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert
@@ -232,6 +236,7 @@ def _insert_statement(*, postgres: bool) -> Any:
     return sqlite_insert(deliveries).on_conflict_do_nothing().returning(deliveries.c.id)
 
 
+@cache
 def _conflict_statement(*, postgres: bool) -> Any:
     if postgres:
         from sqlalchemy.dialects.postgresql import insert

@@ -5,6 +5,7 @@ second sees what the first one wrote. Keys are locked in sorted order, before an
 """
 
 from collections.abc import Iterable, Mapping
+from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
@@ -89,6 +90,7 @@ MARK = (
 """Say what became of deliveries, one row of `b_id`, `status`, `operation` each."""
 
 
+@cache  # building a statement costs as much as running it
 def _upsert(*, postgres: bool) -> Any:
     """Return the locking upsert; its no-op update locks a row that is there and returns it too."""
     if postgres:

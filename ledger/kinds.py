@@ -22,6 +22,7 @@ from schemas.commands import (
     Sweep,
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
+from schemas.upkeep import Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -45,6 +46,9 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     SettleFetch: ("ledger.fetches", "settle_fetches"),
     Quarantine: ("ledger.quarantine", "quarantine"),
     Replay: ("ledger.replay", "replay"),
+    Expire: ("ledger.retention", "expire"),
+    Rewrap: ("ledger.rewrap", "rewrap"),
+    Switch: ("ledger.rewrap", "switch"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

@@ -13,6 +13,7 @@ import structlog
 
 from ledger.errors import LedgerError, RecordError
 from ledger.fold import CHUNK, Fold
+from ledger.links import look
 from ledger.rows import from_row
 from ledger.tables import attempts, operations
 from ledger.transaction import Transaction
@@ -121,6 +122,8 @@ def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened:
     contract = fold.tx.contracts[op.provider].of(op.action)
     if op.open_attempt is not None:
         _judge_lost(fold, op, command)
+    if op.waits_for is not None:
+        look(fold, op.id, actor=command.worker, chance=command.chance)
     op = fold.get(op.id) or op
     errand = next_errand(op, contract, command.now)
     if errand is None or op.state in FINAL:

@@ -4,13 +4,13 @@ import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
-from ledger.engine import PREPARE_AFTER, Engines, open_engines
+from ledger.engine import Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
 from ledger.readers import Readers
 from ledger.transaction import View
 from ledger.vault import Vault
-from ledger.wakeups import FileWakeups, PostgresWakeups
+from ledger.wakeups import ClockWakeups, FileWakeups, PostgresWakeups
 from ledger.writer import News, Parts, Writer, no_crash
 from schemas.commands import (
     AddKey,
@@ -38,6 +38,7 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.contract import Contract
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, Fetch, HandshakeNoted, NoteHandshake, SettleFetch, WantKey
+from schemas.upkeep import Expire, Expired, Rewrap, Rewrapped, Switch
 
 CLOSE_SECONDS: Final = 8.0
 P = ParamSpec("P")
@@ -72,7 +73,7 @@ class Ledger:
         )
         self._writer = Writer(parts)
         self._readers = Readers(engines, vault)
-        self._wakeups: PostgresWakeups | FileWakeups | None = None
+        self._wakeups: PostgresWakeups | FileWakeups | ClockWakeups | None = None
 
     @classmethod
     def open(
@@ -85,14 +86,14 @@ class Ledger:
         chance: Callable[[], float] = lambda: 0.5,
         crash_point: Callable[[str], None] = no_crash,
         application_name: str = "gateway",
-        prepare_threshold: int | None = PREPARE_AFTER,
+        pooled: bool = False,
     ) -> Self:
-        """Connect, bring the schema up to date (or only check it) and prove the master key.
+        """Connect, bring the schema up to date (or only check it) and prove the master key. `pooled` as in `open_engines`.
 
         Raises ConfigurationError (wrong address or key, schema too new, or too old without `migrate`) and
         LedgerUnavailableError.
         """
-        engines = open_engines(url, application_name=application_name, prepare_threshold=prepare_threshold)
+        engines = open_engines(url, application_name=application_name, pooled=pooled)
         try:
             if migrate:
                 bring_up_to_date(engines)
@@ -111,7 +112,7 @@ class Ledger:
         self._writer.start()
         self._readers.start()
         if self.engines.postgres and several_processes is not False:
-            self._wakeups = PostgresWakeups(self.engines, self._heard)
+            self._wakeups = ClockWakeups(self._heard) if self.engines.pooled else PostgresWakeups(self.engines, self._heard)
         elif self.engines.path is not None and several_processes:
             self._wakeups = FileWakeups(self.engines, self._heard)
         if self._wakeups is not None:
@@ -166,6 +167,12 @@ class Ledger:
     @overload
     async def write(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
     @overload
+    async def write(self, command: Expire) -> Expired: ...
+    @overload
+    async def write(self, command: Rewrap) -> Rewrapped: ...
+    @overload
+    async def write(self, command: Switch) -> str: ...
+    @overload
     async def write(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     async def write(self, command: Command) -> Any:
         """Return the answer to `command` after its commit. Needs `start`.
@@ -199,6 +206,12 @@ class Ledger:
     def write_now(self, command: NoteHandshake) -> HandshakeNoted: ...
     @overload
     def write_now(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
+    @overload
+    def write_now(self, command: Expire) -> Expired: ...
+    @overload
+    def write_now(self, command: Rewrap) -> Rewrapped: ...
+    @overload
+    def write_now(self, command: Switch) -> str: ...
     @overload
     def write_now(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     def write_now(self, command: Command) -> Any:

@@ -42,6 +42,23 @@ def migrate(engines: Engines) -> bool:
     raise LedgerUnavailableError("another process has been migrating the database for too long; see what it does")
 
 
+def migrate_to(engines: Engines, revision: str) -> None:
+    """Make the tables of an empty database as an earlier (or this) version had them, to restore a copy into them.
+
+    Raises SchemaTooNewError for a version that this one does not know.
+    """
+    try:
+        known = {script.revision for script in ScriptDirectory.from_config(_config()).walk_revisions()}
+        if revision not in known:
+            raise SchemaTooNewError(f"the copy is of a newer version (schema {revision}); install that version of the gateway")
+        with engines.turn(), _locked(engines) as connection:
+            config = _config()
+            config.attributes["connection"] = connection
+            command.upgrade(config, revision)
+    except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
+        raise tell(error, engines.place) from error
+
+
 def check(engines: Engines) -> None:
     """Raise SchemaTooOldError or SchemaTooNewError unless the schema is of this version."""
     try:
@@ -98,6 +115,7 @@ def _locked(engines: Engines) -> Iterator[sa.Connection]:
         if engines.postgres:
             with connection.begin():
                 connection.execute(sa.text("SET LOCAL statement_timeout = 0"))
+                connection.execute(sa.text("SET LOCAL lock_timeout = 0"))
                 connection.execute(sa.text("SET LOCAL idle_in_transaction_session_timeout = 0"))
                 connection.execute(sa.text("SELECT pg_advisory_xact_lock(:key)"), {"key": _LOCK})
                 yield connection

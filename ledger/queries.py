@@ -152,9 +152,9 @@ def artifacts(view: View, operation_id: str, limit: int = 100) -> list[Mapping[s
 
 
 def known_artifacts(view: View, ids: Sequence[str]) -> set[str]:
-    """Return which of these (at most MAX_PAGE) artifacts belong to an operation."""
-    table = tables.artifacts
-    return set(view.connection.execute(sa.select(table.c.id).where(table.c.id.in_(ids[:MAX_PAGE]))).scalars())
+    """Return which of these (at most MAX_PAGE) artifacts belong to an operation that still keeps their files."""
+    c = tables.artifacts.c
+    return set(view.connection.execute(sa.select(c.id).where(c.id.in_(ids[:MAX_PAGE]), c.removed_at.is_(None))).scalars())
 
 
 def exchanges(view: View, operation_id: str, limit: int = 100) -> list[Mapping[str, Any]]:

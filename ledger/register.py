@@ -7,6 +7,7 @@ import sqlalchemy as sa
 
 from ledger.fold import Fold
 from ledger.jobs import JobKey, bind_jobs, lock_jobs
+from ledger.links import Links, check, link, named
 from ledger.rows import from_row, to_row
 from ledger.tables import idempotency_keys, operations
 from ledger.transaction import Transaction
@@ -25,7 +26,9 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
     taken = _lock_keys(tx, commands)
     owners = lock_jobs(tx, [job for command in commands if (job := _job(command.intent)) is not None], now)
     known = _known(tx, [command.intent.id for command in commands])
+    fold.lock(named([command.intent for command in commands]))
     bound: dict[JobKey, str] = {}
+    refused: dict[Key, Registered] = {}
     answers: list[Registered | None] = []
     for command in commands:
         intent = command.intent
@@ -38,12 +41,16 @@ def register(tx: Transaction, commands: list[Register]) -> list[Registered]:
             same = holder[1] == intent.request_fingerprint
             answers.append(None if same else Registered(outcome="key_reused"))
             continue
-        answers.append(_record(tx, fold, command, owners, bound))
+        answer = _record(tx, fold, command, owners, bound)
+        answers.append(answer)
+        if answer.operation is None:
+            refused[intent.owner, intent.idempotency_key or ""] = answer
     bind_jobs(fold, bound, chance=0.5)
     _insert(tx, fold)
     fold.flush()
     return [
-        _replay(tx, fold, command) if answer is None else _final(fold, answer) for answer, command in zip(answers, commands, strict=True)
+        _replay(tx, fold, command, refused) if answer is None else _final(fold, answer)
+        for answer, command in zip(answers, commands, strict=True)
     ]
 
 
@@ -59,14 +66,19 @@ def _final(fold: Fold, answer: Registered) -> Registered:
 
 def _record(tx: Transaction, fold: Fold, command: Register, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> Registered:
     intent = command.intent
-    operation, step = begin(intent, command.now)
     job = _job(intent)
+    links = Links() if job is not None and owners.get(job) is not None else check(fold, intent)
+    if not isinstance(links, Links):
+        _forget_key(tx, intent)
+        return Registered(outcome=links)
+    operation, step = begin(intent, command.now, waits_for=links.waits_for)
     if job is not None:
         owner = owners.get(job)
         if owner is not None:
             return _adopted_before(tx, fold, intent, owner)
         owners[job] = intent.id
     fold.begin(operation, step, intent.subject)
+    link(fold, intent, links, chance=0.5)
     if job is not None:
         bound[job] = intent.id
     tx.changed.add(intent.id)
@@ -81,17 +93,25 @@ def _adopted_before(tx: Transaction, fold: Fold, intent: Intent, owner_operation
     operation that was not made, which the next request with this key would be told has expired.
     """
     known = fold.get(owner_operation) or _load(tx, owner_operation)  # the same batch may hold it, not inserted yet
-    mine = (
+    if known is not None and known.owner == intent.owner:
+        tx.connection.execute(sa.update(idempotency_keys).where(*_own_key(intent)).values(operation=known.id))
+        return Registered(outcome="replayed", operation=known)
+    _forget_key(tx, intent)
+    return Registered(outcome="job_taken")
+
+
+def _forget_key(tx: Transaction, intent: Intent) -> None:
+    """Remove the key that was written for an intent which is refused: it stands for nothing."""
+    tx.connection.execute(sa.delete(idempotency_keys).where(*_own_key(intent)))
+
+
+def _own_key(intent: Intent) -> tuple[sa.ColumnElement[bool], ...]:
+    return (
         idempotency_keys.c.owner == intent.owner,
         idempotency_keys.c.route == ROUTE,
         idempotency_keys.c.key == (intent.idempotency_key or ""),
         idempotency_keys.c.operation == intent.id,
     )
-    if known is not None and known.owner == intent.owner:
-        tx.connection.execute(sa.update(idempotency_keys).where(*mine).values(operation=known.id))
-        return Registered(outcome="replayed", operation=known)
-    tx.connection.execute(sa.delete(idempotency_keys).where(*mine))
-    return Registered(outcome="job_taken")
 
 
 def _lock_keys(tx: Transaction, commands: list[Register]) -> dict[Key, tuple[str, str]]:
@@ -129,7 +149,7 @@ def _insert(tx: Transaction, fold: Fold) -> None:
         tx.connection.execute(sa.insert(operations), rows)
 
 
-def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
+def _replay(tx: Transaction, fold: Fold, command: Register, refused: dict[Key, Registered]) -> Registered:
     row = tx.connection.execute(
         sa.select(idempotency_keys.c.operation).where(
             idempotency_keys.c.owner == command.intent.owner,
@@ -137,8 +157,8 @@ def _replay(tx: Transaction, fold: Fold, command: Register) -> Registered:
             idempotency_keys.c.key == command.intent.idempotency_key,
         )
     ).one_or_none()
-    if row is None:  # whoever brought this key first in this batch was refused its job
-        return Registered(outcome="job_taken")
+    if row is None:  # whoever brought this key first in this batch was refused: the same request is refused the same way
+        return refused[command.intent.owner, command.intent.idempotency_key or ""]
     operation = fold.get(row.operation) or _load(tx, row.operation)
     if operation is None:
         return Registered(outcome="key_expired")

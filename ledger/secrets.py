@@ -1,6 +1,8 @@
 """Stored secrets: sealed, ended by time or by revocation, and which of them matched (MISSION B11)."""
 
 from collections.abc import Iterable, Sequence
+from functools import cache
+from typing import Any
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
@@ -95,13 +97,17 @@ def note_uses(tx: Transaction, deliveries: Iterable[Delivery]) -> None:
         }
     if not rows:
         return
-    insert = (postgresql.insert if tx.postgres else sqlite.insert)(secret_uses)
+    tx.connection.execute(_count_uses(postgres=tx.postgres), [rows[key] for key in sorted(rows)])
+
+
+@cache  # building a statement costs as much as running it
+def _count_uses(*, postgres: bool) -> Any:
+    insert = (postgresql.insert if postgres else sqlite.insert)(secret_uses)
     new, old = insert.excluded, secret_uses.c
     later = sa.case((new.last_used_at > old.last_used_at, new.last_used_at), else_=old.last_used_at)
-    upsert = insert.on_conflict_do_update(
+    return insert.on_conflict_do_update(
         index_elements=[old.provider, old.secret_id], set_={"last_used_at": later, "uses": old.uses + new.uses}
     )
-    tx.connection.execute(upsert, [rows[key] for key in sorted(rows)])
 
 
 # --- queries

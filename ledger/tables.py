@@ -42,12 +42,14 @@ _DUE = (
     f" OR (state IN ({_words(FINAL)}) AND (due_at IS NULL OR watch_until IS NOT NULL)"
     " AND (question_id IS NULL OR incident_id IS NOT NULL))"
 )
-_LIVE: Final = f"state NOT IN ({_words(FINAL)})"
+LIVE: Final = f"state NOT IN ({_words(FINAL)})"
+"""As SQL text: a partial index is used only where the query says the very same."""
+ENDED: Final = f"state IN ({_words(FINAL)})"
 
 
-def _index(name: str, *columns: str, where: str) -> sa.Index:
+def _index(name: str, *columns: str, where: str, unique: bool = False) -> sa.Index:
     """Return a partial index, the same on both databases."""
-    return sa.Index(name, *columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
+    return sa.Index(name, *columns, unique=unique, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
 
 
 text = sa.Text
@@ -151,8 +153,10 @@ operations = sa.Table(
     sa.Column("history_hash", blob, nullable=False),
     sa.Column("verdict_seq", big),
     sa.Column("verdict_cause", text),
+    # added by later migrations: in the order in which they stand in every database
     sa.Column("token_spent", text),
     sa.Column("remembered", blob),  # sealed canonical JSON
+    sa.Column("waits_for", text),  # folded
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),
@@ -169,6 +173,11 @@ operations = sa.Table(
     _index("ix_operations_owner_reference", "owner", "reference", where="reference IS NOT NULL"),
     _index("ix_operations_question", "owner", "question_id", where="question_id IS NOT NULL"),
     _index("ix_operations_remote_job", "provider", "remote_job_id", where="remote_job_id IS NOT NULL"),
+    _index("ix_operations_waits", "waits_for", where="waits_for IS NOT NULL"),
+    _index("uq_operations_supersedes", "supersedes", where="supersedes IS NOT NULL", unique=True),
+    sa.Index("ix_operations_created", "created_at", "id"),
+    _index("ix_operations_live", "provider", "state", where=LIVE),
+    _index("ix_operations_ended", "updated_at", "id", where=ENDED),
 )  # fmt: skip
 
 history = sa.Table(
@@ -252,7 +261,9 @@ deliveries = sa.Table(
     _index("ix_deliveries_waiting", "status", "received_at", where="status IN ('received', 'orphan')"),
     _index("ix_deliveries_job", "provider", "remote_job_id", where="status IN ('orphan', 'unclaimed')"),
     _index("ix_deliveries_reference", "provider", "client_reference", where="status IN ('orphan', 'unclaimed')"),
+    _index("ix_deliveries_unsigned", "provider", "received_at", where="secret_id = '' AND operation IS NULL"),
     _index("ix_deliveries_operation", "operation", "received_at", where="operation IS NOT NULL"),
+    sa.Index("ix_deliveries_received", "received_at", "id"),
 )  # fmt: skip
 
 delivery_conflicts = sa.Table(
@@ -301,6 +312,7 @@ exchanges = sa.Table(
     sa.Column("response_digest", text, nullable=False),
     sa.Column("response_body", blob),  # sealed, bounded
     sa.Index("ix_exchanges_operation", "operation", "started_at"),
+    sa.Index("ix_exchanges_finished", "finished_at", "id"),
 )
 
 observations = sa.Table(
@@ -331,6 +343,7 @@ artifacts = sa.Table(
     sa.Column("bytes", big, nullable=False),
     sa.Column("sha256", text, nullable=False),
     sa.Column("created_at", big, nullable=False),
+    sa.Column("removed_at", big),  # retention has taken the file away
     sa.Index("ix_artifacts_operation", "operation"),
 )
 

@@ -1,15 +1,19 @@
-"""Sealing of what is stored, and the resolution of secrets' references. The only code that sees the master key.
+"""Sealing of what is stored, and the resolution of secrets' references. The only code that sees the master keys.
 
-A sealed value is `version (1 byte) · nonce (12) · AES-256-GCM ciphertext and tag`. Each table has its own key
-(HKDF-SHA256 of the master key; a key per row would cost 5 µs more), and the place of the value (table, column, row) is
-authenticated with it, so that a value moved elsewhere does not open. Random 96-bit nonces are safe for 2^32 values a
-key (NIST SP 800-38D, 8.3), which is far more than a table receives between two rotations.
+A sealed value is `version (1 byte) · key id (4) · nonce (12) · AES-256-GCM ciphertext and tag`; of version 1, which is still
+opened, without the key id. Each table has its own key (HKDF-SHA256 of the master key; a key per row would cost 5 µs more),
+and the place of the value (table, column, row) is authenticated with it, so that a value moved elsewhere does not open.
+Random 96-bit nonces are safe for 2^32 values a key (NIST SP 800-38D, 8.3), far more than a table receives between two rotations.
+
+The key file says which keys are known, the database says by its canary which of them seals: every process follows it within
+FOLLOW_SECONDS, so that a rotation needs no restart and several hosts switch together.
 """
 
 import contextlib
+import hashlib
 import os
-import secrets
-import stat
+import time
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 from pathlib import Path
 from typing import Final
@@ -25,12 +29,17 @@ from ledger.tables import canaries
 
 KEY_BYTES: Final = 32
 MAX_SECRET_BYTES: Final = 65_536  # a certificate chain or a key set fits; a wrongly named device or log does not
-_VERSION: Final = b"\x01"
+FOLLOW_SECONDS: Final = 2.0  # after which a process looks again which key seals
+MAX_KEYS: Final = 16  # of one file: each rotation adds one, and the former ones are to be forgotten
+_FIRST_VERSION: Final = b"\x01"
+_VERSION: Final = b"\x02"
+_ID_BYTES: Final = 4
 _NONCE_BYTES: Final = 12
 _NONCES_AT_ONCE: Final = 256
-_HEAD_BYTES: Final = 1 + _NONCE_BYTES
+_RELOAD_SECONDS: Final = 1.0  # between two looks at the key file for an unknown key
 _TAG_BYTES: Final = 16
 _CANARY: Final = "master"
+_CANARY_ROW: Final = sa.select(canaries.c.sealed).where(canaries.c.id == _CANARY)
 
 
 @lru_cache(maxsize=256)
@@ -39,16 +48,44 @@ def _place(table: str, column: str) -> bytes:
     return b"".join(len(part).to_bytes(4, "big") + part for part in (table.encode(), column.encode()))
 
 
-class Vault:
-    """Seals and unseals with keys derived from one 32-byte master key. Safe to share between threads."""
+class _Key:
+    """One master key and the keys of tables that come of it."""
 
-    __slots__ = ("_ciphers", "_master", "_nonces")
+    __slots__ = ("_ciphers", "_master", "head", "id")
 
     def __init__(self, master: bytes) -> None:
         if len(master) != KEY_BYTES:
             raise ConfigurationError(f"the master key must be {KEY_BYTES} bytes long, and it is {len(master)}")
         self._master = master
         self._ciphers: dict[str, AESGCM] = {}
+        digest = hashlib.sha256(b"reconciliation-gateway/1/key-id/" + master).digest()[:_ID_BYTES]
+        self.id = digest.hex()
+        self.head = _VERSION + digest
+
+    def cipher(self, table: str) -> AESGCM:
+        """Return the cipher of a table."""
+        cipher = self._ciphers.get(table)
+        if cipher is None:
+            info = b"reconciliation-gateway/1/table/" + table.encode()
+            key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(self._master)
+            cipher = self._ciphers[table] = AESGCM(key)
+        return cipher
+
+
+class Vault:
+    """Seals and unseals with keys derived from 32-byte master keys, the newest last. Safe to share between threads.
+
+    `reload` reads the key file anew: it is asked when a value names a key that is not at hand.
+    """
+
+    __slots__ = ("_current", "_keys", "_nonces", "_reload", "_reloaded_at")
+
+    def __init__(self, *masters: bytes, reload: Callable[[], Sequence[bytes]] | None = None) -> None:
+        self._keys = {key.head: key for key in map(_Key, masters)}  # replaced whole
+        assert self._keys, "a vault has a key"
+        self._current = next(reversed(self._keys.values()))
+        self._reload = reload
+        self._reloaded_at = float("-inf")
         # Nonces are taken from the system many at a time (see cli/world.py); a forked child must not use them again.
         self._nonces: list[bytes] = []
         os.register_at_fork(after_in_child=self._nonces.clear)
@@ -56,39 +93,93 @@ class Vault:
     def __repr__(self) -> str:
         return "Vault(…)"
 
+    @property
+    def head(self) -> bytes:
+        """Return how every value begins that the current key seals."""
+        return self._current.head
+
+    @property
+    def key_id(self) -> str:
+        """Return the id of the key that seals; it tells nothing of the key."""
+        return self._current.id
+
     def seal(self, table: str, column: str, row: str, plain: bytes) -> bytes:
         """Return the sealed form of `plain` for this place. `row` is the row's id, or its key's parts joined by `:`."""
-        nonce = self._nonce()
-        return _VERSION + nonce + self._cipher(table).encrypt(nonce, plain, _aad(table, column, row))
+        nonce, key = self._nonce(), self._current
+        return key.head + nonce + key.cipher(table).encrypt(nonce, plain, _aad(table, column, row))
 
     def unseal(self, table: str, column: str, row: str, sealed: bytes) -> bytes:
         """Return what was sealed for exactly this place. Raises VaultError for anything else."""
-        if len(sealed) < _HEAD_BYTES + _TAG_BYTES or sealed[:1] != _VERSION:
+        version = sealed[:1]
+        start = len(self._current.head) if version == _VERSION else 1
+        if version not in {_VERSION, _FIRST_VERSION} or len(sealed) < start + _NONCE_BYTES + _TAG_BYTES:
             raise VaultError(f"{table}.{column} of {row} is not a sealed value")
-        try:
-            return self._cipher(table).decrypt(sealed[1:_HEAD_BYTES], sealed[_HEAD_BYTES:], _aad(table, column, row))
-        except InvalidTag:
-            raise VaultError(f"{table}.{column} of {row} does not open: altered, moved, or sealed with another key") from None
+        keys = list(self._keys.values()) if version == _FIRST_VERSION else [self._key(sealed)]
+        aad, body = _aad(table, column, row), start + _NONCE_BYTES
+        for key in keys:
+            if key is None:
+                raise VaultError(f"{table}.{column} of {row} is sealed with the key {sealed[1:start].hex()}, which key_file does not hold")
+            with contextlib.suppress(InvalidTag):
+                return key.cipher(table).decrypt(sealed[start:body], sealed[body:], aad)
+        raise VaultError(f"{table}.{column} of {row} does not open: altered, moved, or sealed with another key")
+
+    def _key(self, sealed: bytes) -> _Key | None:
+        head = sealed[: len(self._current.head)]
+        key = self._keys.get(head)
+        now = time.monotonic()
+        if key is None and self._reload is not None and now - self._reloaded_at >= _RELOAD_SECONDS:
+            self._reloaded_at = now
+            with contextlib.suppress(ConfigurationError):  # what is wrong with the file is told at the next start
+                self._keys = {**self._keys, **{fresh.head: fresh for fresh in map(_Key, self._reload())}}
+            key = self._keys.get(head)
+        return key
 
     def prove(self, connection: sa.Connection) -> None:
-        """Check the sealed canary row of this database, or write it if there is none. Raises WrongKeyError.
+        """Check the sealed canary row of this database, or write it if there is none, and follow it. Raises WrongKeyError.
 
         Needs an open write transaction. Of two processes that start at once on an empty database one writes it.
         """
-        query = sa.select(canaries.c.sealed).where(canaries.c.id == _CANARY)
-        stored = connection.execute(query).scalar_one_or_none()
-        if stored is None:
-            sealed = self.seal("canaries", "sealed", _CANARY, b"canary")
+        if connection.execute(_CANARY_ROW).scalar_one_or_none() is None:
             insert = sa.text("INSERT INTO canaries (id, sealed) VALUES (:id, :sealed) ON CONFLICT DO NOTHING")
-            connection.execute(insert, {"id": _CANARY, "sealed": sealed})
-            stored = connection.execute(query).scalar_one()
+            connection.execute(insert, {"id": _CANARY, "sealed": self._canary()})
+        self.follow(connection)
+
+    def follow(self, connection: sa.Connection) -> None:
+        """Seal from now on with the key that the database's canary names. Raises WrongKeyError where it is not at hand."""
+        stored = connection.execute(_CANARY_ROW).scalar_one_or_none()
+        if stored is None or stored.startswith(self._current.head):
+            if stored is not None:
+                self._prove(stored)
+            return
+        self._prove(stored)
+        if stored[:1] == _VERSION:
+            self._current = self._keys[stored[: len(self._current.head)]]
+            return
+        for key in self._keys.values():  # of version 1: whichever opens it
+            with contextlib.suppress(InvalidTag):
+                key.cipher("canaries").decrypt(
+                    stored[1 : 1 + _NONCE_BYTES], stored[1 + _NONCE_BYTES :], _aad("canaries", "sealed", _CANARY)
+                )
+                self._current = key
+
+    def _prove(self, stored: bytes) -> None:
         try:
             self.unseal("canaries", "sealed", _CANARY, stored)
         except VaultError:
+            named = f" (its id is {stored[1 : 1 + _ID_BYTES].hex()})" if stored[:1] == _VERSION else ""
             raise WrongKeyError(
-                "the master key is not the one that this database was sealed with;"
+                f"the master key is not the one that this database was sealed with{named};"
                 " point key_file at the original key, or database_url at another database"
             ) from None
+
+    def switch(self, connection: sa.Connection) -> str:
+        """Make the newest key the one that seals, for every process that follows. Needs an open write transaction. Returns its id."""
+        self._current = next(reversed(self._keys.values()))
+        connection.execute(sa.update(canaries).where(canaries.c.id == _CANARY).values(sealed=self._canary()))
+        return self._current.id
+
+    def _canary(self) -> bytes:
+        return self.seal("canaries", "sealed", _CANARY, b"canary")
 
     def _nonce(self) -> bytes:
         try:
@@ -97,14 +188,6 @@ class Vault:
             fresh = os.urandom(_NONCE_BYTES * _NONCES_AT_ONCE)
             self._nonces.extend(fresh[start : start + _NONCE_BYTES] for start in range(_NONCE_BYTES, len(fresh), _NONCE_BYTES))
             return fresh[:_NONCE_BYTES]
-
-    def _cipher(self, table: str) -> AESGCM:
-        cipher = self._ciphers.get(table)
-        if cipher is None:
-            info = b"reconciliation-gateway/1/table/" + table.encode()
-            key = HKDF(algorithm=SHA256(), length=KEY_BYTES, salt=None, info=info).derive(self._master)
-            cipher = self._ciphers[table] = AESGCM(key)
-        return cipher
 
 
 def _aad(table: str, column: str, row: str) -> bytes:
@@ -117,66 +200,6 @@ def is_sealed(connection: sa.Connection) -> bool:
     if not sa.inspect(connection).has_table(canaries.name):
         return False
     return connection.execute(sa.select(canaries.c.id).where(canaries.c.id == _CANARY)).first() is not None
-
-
-def load_or_create_key(path: str | Path) -> bytes:
-    """Return the master key in `path` (64 hex digits), making a new one (0600) where there is no file.
-
-    Of several processes that start at once exactly one makes it. Raises ConfigurationError as `load_key` does.
-    """
-    place = Path(path)
-    if not place.exists():
-        _create_key(place)
-    return load_key(place)
-
-
-def load_key(path: str | Path) -> bytes:
-    """Return the master key in `path`. Raises ConfigurationError where there is none, others may read it, or it is not a key."""
-    place = Path(path)
-    try:
-        with place.open("rb") as file:
-            mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-            content = file.read(1024).strip()
-    except OSError as error:
-        raise ConfigurationError(
-            f"the key file {place} cannot be read: {error.strerror}; restore it from your backup, or point key_file at it"
-        ) from None
-    if mode & 0o077:
-        raise ConfigurationError(f"the key file {place} may be used by others (mode {mode:04o}); run: chmod 600 {place}")
-    try:
-        key = bytes.fromhex(content.decode("ascii"))
-    except ValueError:
-        key = b""
-    if len(key) != KEY_BYTES:
-        raise ConfigurationError(
-            f"the key file {place} does not hold a key of {2 * KEY_BYTES} hex digits; restore it from your backup"
-            " (a new one is made where there is no file, and opens nothing that was sealed before)"
-        )
-    return key
-
-
-def _create_key(place: Path) -> None:
-    # Written whole beside the place and then linked to it: nobody ever reads half a key, and link() never overwrites.
-    draft = place.with_name(f".{place.name}.{os.getpid()}.{secrets.token_hex(4)}")
-    try:
-        place.parent.mkdir(parents=True, exist_ok=True)
-        handle = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(secrets.token_hex(KEY_BYTES).encode() + b"\n")
-                file.flush()
-                os.fsync(file.fileno())
-            with contextlib.suppress(FileExistsError):
-                os.link(draft, place)
-        finally:
-            draft.unlink()
-        folder = os.open(place.parent, os.O_RDONLY)
-        try:
-            os.fsync(folder)  # the name must survive a power loss before anything is sealed with the key
-        finally:
-            os.close(folder)
-    except OSError as error:
-        raise ConfigurationError(f"the key file {place} cannot be made: {error.strerror}") from None
 
 
 def resolve(reference: str) -> bytes:

@@ -2,7 +2,7 @@
 
 PostgreSQL: LISTEN and NOTIFY on connections of their own, after the commit, never in the batch (NOTIFY takes a global
 lock: -26 to -34 % there), coalesced to at most 20 a second. SQLite: `PRAGMA data_version` of a connection of its own,
-polled; it says that somebody else has committed, not what.
+polled; it says that somebody else has committed, not what. Behind a pooler nobody can listen: then it is the clock alone.
 """
 
 import contextlib
@@ -170,3 +170,31 @@ class FileWakeups:
             if now != seen:
                 seen = now
                 self._listener(None, True)
+
+
+class ClockWakeups:
+    """One thread that says every second that anything may have changed: where nothing tells."""
+
+    def __init__(self, listener: Listener, *, fallback: float = FALLBACK_SECONDS) -> None:
+        self._listener = listener
+        self._fallback = fallback
+        self._stop = threading.Event()
+        self.listening = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="ledger-poll", daemon=True)
+
+    def start(self) -> None:
+        """Start the thread. Once."""
+        self._thread.start()
+
+    def publish(self, changed: set[str], *, due: bool) -> None:
+        """Do nothing: the others look by themselves."""
+
+    def close(self, timeout: float) -> None:
+        """End the thread."""
+        self._stop.set()
+        self._thread.join(timeout)
+
+    def _run(self) -> None:
+        self.listening.set()
+        while not self._stop.wait(self._fallback):
+            self._listener(None, True)

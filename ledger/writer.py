@@ -23,11 +23,11 @@ import structlog
 
 from ledger.answers import Outcome, Ticket, deliver
 from ledger.engine import Engines
-from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerError, LedgerUnavailableError
+from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerError, LedgerUnavailableError, WrongKeyError
 from ledger.faults import Fault, classify, tell
 from ledger.kinds import KINDS, LAST, Function, function_of
 from ledger.transaction import Transaction
-from ledger.vault import Vault
+from ledger.vault import FOLLOW_SECONDS, Vault
 from schemas.commands import Command, Ingest, Quarantine
 from schemas.contract import Contract
 
@@ -86,6 +86,7 @@ class Writer:
         self._crash: BaseException | None = None
         self.refusal = ""  # how the last transaction was refused; empty: it was committed, or failed by its own fault
         self._told_at: float | None = None  # monotonic: when the log last said so
+        self._followed_at = float("-inf")  # monotonic: when the key that seals was looked up last
         self._committing = False  # a commit may have been sent in the transaction at hand
 
     @property
@@ -300,6 +301,7 @@ class Writer:
                 self._connection = parts.engines.write.connect()
             with self._connection.begin():
                 tx = Transaction(connection=self._connection, vault=parts.vault, contracts=parts.contracts())
+                self._follow(self._connection)
                 parts.crash_point(f"{kind.__name__}.begun")
                 results = function(tx, commands)
                 assert len(results) == len(commands), f"{kind.__name__}: one result for each command"
@@ -310,6 +312,16 @@ class Writer:
         news.changed |= tx.changed
         news.due |= tx.due
         return results
+
+    def _follow(self, connection: sa.Connection) -> None:
+        """Seal with the key that the database names: another process may have changed it. Looked up every few seconds."""
+        now = time.monotonic()
+        if now - self._followed_at >= FOLLOW_SECONDS:
+            try:
+                self._parts.vault.follow(connection)
+            except WrongKeyError as error:
+                raise LedgerUnavailableError(str(error)) from error
+            self._followed_at = now
 
     def _hang_up(self) -> None:
         """Close the connection; the next transaction dials anew. A memory database lives in its one connection: kept."""

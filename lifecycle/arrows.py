@@ -10,7 +10,18 @@ from schemas.states import State as S
 
 ARROWS: Final[dict[S, frozenset[S]]] = {
     S.AWAITING_APPROVAL: frozenset({S.CREATE_PENDING, S.WITHDRAWN}),
-    S.CREATE_PENDING: frozenset({S.ACCEPTED, S.OBSERVING, S.RESULT_COLLECTING, S.CREATE_UNKNOWN, S.FAILED, S.WITHDRAWN, S.QUARANTINED}),
+    S.CREATE_PENDING: frozenset(
+        {
+            S.ACCEPTED,
+            S.OBSERVING,
+            S.RESULT_COLLECTING,
+            S.CREATE_UNKNOWN,
+            S.FAILED,
+            S.WITHDRAWN,
+            S.QUARANTINED,
+            S.AWAITING_APPROVAL,  # unsent: its predecessor succeeded, or waits for a person (A3)
+        }
+    ),
     S.AWAITING_OUTCOME: frozenset({S.ACCEPTED, S.FAILED, S.CREATE_UNKNOWN, S.WITHDRAWN, S.QUARANTINED}),
     S.CREATE_UNKNOWN: frozenset(
         {

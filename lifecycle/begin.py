@@ -6,10 +6,11 @@ from schemas.operation import SECOND, Micros, Operation
 from schemas.states import Cause, Mode, Question, State
 
 
-def begin(intent: Intent, now: Micros) -> tuple[Operation, Step]:
+def begin(intent: Intent, now: Micros, *, waits_for: str | None = None) -> tuple[Operation, Step]:
     """Return the operation as it is first committed and its first history row.
 
-    Clocks for create and result start when the work may start: not while an approval is awaited (ARCHITECTURE, Time).
+    Clocks for create and result start when the work may start: not while an approval or a predecessor's end is awaited
+    (ARCHITECTURE, Time). `waits_for`: the operation that must have ended before this one is sent (A3).
     """
     state = _first_state(intent)
     create_deadline = now + intent.create_seconds * SECOND
@@ -26,8 +27,12 @@ def begin(intent: Intent, now: Micros) -> tuple[Operation, Step]:
             )
         case State.ACCEPTED:
             changes.update(remote_job_id=intent.remote_job_id, result_deadline=result_deadline)
-        case _:
+        case _ if waits_for is None:
             changes.update(create_deadline=create_deadline, result_deadline=result_deadline)
+        case _:
+            pass
+    if waits_for is not None:
+        changes["waits_for"] = waits_for
     due_at = {State.AWAITING_APPROVAL: approval_deadline, State.AWAITING_OUTCOME: create_deadline}.get(state, now)
     operation = Operation(
         id=intent.id,

@@ -3,6 +3,7 @@
 from dataclasses import dataclass
 
 from lifecycle import recovery
+from lifecycle.rules_links import LOOK_SECONDS
 from schemas.contract import Contract
 from schemas.operation import SECOND, Micros, Operation
 from schemas.states import ACTING, CancelOutcome, Errand, State
@@ -22,9 +23,11 @@ def next_errand(op: Operation, contract: Contract, now: Micros) -> Errand | Slee
     """Return the errand that is owed now, or how long to sleep; None: nothing is owed any more (final)."""
     match op.state:
         case State.AWAITING_APPROVAL:
-            return _when(op.approval_deadline, now)
+            return _when(op.question_until, now, op)
         case State.AWAITING_OUTCOME:
-            return _when(op.create_deadline, now)
+            return _when(op.create_deadline, now, op)
+        case State.CREATE_PENDING if op.waits_for is not None:
+            return Sleep(until=now + LOOK_SECONDS * SECOND)  # its predecessor has not ended: nothing is sent (A3)
         case State.CREATE_PENDING:
             over = op.create_deadline is not None and now >= op.create_deadline
             return Errand.LAPSE if over or op.cancel_requested_at is not None else Errand.CREATE
@@ -50,10 +53,10 @@ def acts(errand: Errand, contract: Contract) -> bool:
     return errand in ACTING or (errand is Errand.COLLECT and one_shot)
 
 
-def _when(deadline: Micros | None, now: Micros) -> Errand | Sleep:
+def _when(deadline: Micros | None, now: Micros, op: Operation) -> Errand | Sleep:
     if deadline is None or now >= deadline:
         return Errand.LAPSE
-    return Sleep(until=deadline)
+    return Sleep(until=deadline if op.waits_for is None else min(deadline, now + LOOK_SECONDS * SECOND))
 
 
 def _recovering(op: Operation, contract: Contract, now: Micros) -> Errand:

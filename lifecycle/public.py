@@ -80,6 +80,8 @@ _ADVICE: Final[dict[P, str]] = {
 
 def stage(op: Operation) -> str:
     """Return a short phrase of verified fact."""
+    if op.waits_for is not None and op.state is S.CREATE_PENDING:
+        return "recorded; waits for the end of the operation that it supersedes"
     return _STAGES[op.state]
 
 
@@ -88,6 +90,10 @@ def message(op: Operation) -> str:
     advice = _ADVICE[public_status(op)]
     if op.state is S.AWAITING_OUTCOME and op.mode is Mode.EXTERNAL:
         return "Report the outcome of your own create call. " + advice
+    if op.waits_for is not None and op.state is S.AWAITING_APPROVAL and op.approval_deadline is None:
+        return f"{op.waits_for}, which it supersedes, succeeded or waits for a person: approve to send this one all the same. " + advice
+    if op.waits_for is not None and op.state is S.CREATE_PENDING:
+        return f"It is sent when {op.waits_for} has ended. Keep polling; do not send it again."
     if op.unverified and op.state in PARKED:
         return advice + " The provider did not answer the last read: unverified."
     if op.cancel_outcome == CancelOutcome.REFUSED and not settled(op):

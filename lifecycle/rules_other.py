@@ -49,7 +49,7 @@ def lapsed(case: Case) -> Decision:
     """Time has passed where no read can tell more."""
     op, now, draft = case.operation, case.now, Draft(case)
     match op.state:
-        case State.AWAITING_APPROVAL if op.approval_deadline is not None and now >= op.approval_deadline:
+        case State.AWAITING_APPROVAL if op.question_until is not None and now >= op.question_until:
             draft.go(State.WITHDRAWN, Cause.DEADLINE, "approval_expired", error_code="approval_expired")
         case State.AWAITING_OUTCOME if op.create_deadline is not None and now >= op.create_deadline:
             draft.work(unsure_creates=1, sent_before=now)

@@ -8,6 +8,7 @@ from lifecycle.case import Case, Draft, refuse
 from lifecycle.errands import next_errand
 from lifecycle.questions import ANSWERS
 from lifecycle.rules_cancel import start_cancel
+from lifecycle.rules_links import approval_owed, clocks
 from schemas.decision import Decision
 from schemas.evidence import Answered, Reported
 from schemas.operation import SECOND
@@ -92,18 +93,14 @@ def refresh(case: Case) -> Decision:
 
 def _approve(case: Case, draft: Draft, evidence: Answered) -> Decision:
     op = draft.op
-    if op.approval_deadline is not None and case.now >= op.approval_deadline:
+    if op.question_until is not None and case.now >= op.question_until:
         return refuse("question_changed", "the approval has expired")
     if op.approval_by and evidence.by not in op.approval_by:
         return refuse("not_approver", "another person must answer this")
-    draft.go(
-        State.CREATE_PENDING,
-        Cause.DECISION,
-        "approved",
-        text=evidence.reason,
-        create_deadline=case.now + op.create_seconds * SECOND,
-        result_deadline=case.now + op.result_seconds * SECOND,
-    )
+    if approval_owed(op) and op.waits_for is not None:  # approved, and sent when the predecessor has ended
+        draft.go(State.CREATE_PENDING, Cause.DECISION, "approved", text=evidence.reason)
+    else:  # also: sent although the predecessor succeeded or is undecided, which is what this person was asked
+        draft.go(State.CREATE_PENDING, Cause.DECISION, "approved", text=evidence.reason, waits_for=None, **clocks(op, case.now))
     draft.due(case.now)
     return draft.done()
 

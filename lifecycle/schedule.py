@@ -20,7 +20,7 @@ def deadline(op: Operation) -> Micros | None:
     """Return the clock that runs in this state; the cancel clock replaces the result clock (ARCHITECTURE, Time)."""
     match op.state:
         case State.AWAITING_APPROVAL:
-            return op.approval_deadline
+            return op.question_until
         case State.CREATE_PENDING | State.AWAITING_OUTCOME | State.CREATE_UNKNOWN:
             return op.create_deadline
         case State.ACCEPTED | State.OBSERVING:

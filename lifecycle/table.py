@@ -10,6 +10,7 @@ from typing import Final
 
 from lifecycle import rules_cancel as cancel
 from lifecycle import rules_create as create
+from lifecycle import rules_links as links
 from lifecycle import rules_other as other
 from lifecycle import rules_people as people
 from lifecycle import rules_read as reads
@@ -22,7 +23,7 @@ from schemas.states import State as S
 Rule = Callable[[Case], Decision]
 Row = dict[K, Rule]
 
-_LATE: Final[Row] = dict.fromkeys(K, create.late)
+_LATE: Final[Row] = {**dict.fromkeys(K, create.late), K.SUCCEEDED_BY: links.succeeded_by, K.PREDECESSOR_SEEN: other.silence}
 _ANSWERABLE: Final[Row] = {K.ANSWERED: people.answered, K.HINTED: other.hinted, K.LAPSED: other.lapsed}
 _LATE_CREATE: Final[Row] = {K.NOT_SENT: other.not_sent, K.ATTEMPT_LOST: other.attempt_lost}
 
@@ -31,6 +32,7 @@ _WAITING: Final[Row] = {
     **_ANSWERABLE,
     K.CANCEL_ASKED: other.withdraw_unapproved,
     K.REFRESH_ASKED: other.nothing_to_read,
+    K.PREDECESSOR_SEEN: links.predecessor_seen,
     K.REPORTED: people.reported_again,
 }
 _CREATING: Final[Row] = {
@@ -86,7 +88,7 @@ _FINAL: Final[Row] = {
 
 TABLE: Final[dict[S, Row]] = {
     S.AWAITING_APPROVAL: _WAITING,
-    S.CREATE_PENDING: {**_CREATING, K.CANCEL_ASKED: cancel.asked_before_send},
+    S.CREATE_PENDING: {**_CREATING, K.CANCEL_ASKED: cancel.asked_before_send, K.PREDECESSOR_SEEN: links.predecessor_seen},
     S.AWAITING_OUTCOME: {
         **_CREATING,
         K.CANCEL_ASKED: cancel.asked_unknown,

@@ -35,6 +35,7 @@ from schemas.contract import (
 __all__ = ["ContractError", "Fault", "load", "params_of"]
 
 MAX_BYTES: Final = 262_144  # a contract with many samples has tens of kilobytes
+UNSIGNED_BYTES: Final = 65_536  # of a delivery that anybody can send and that only names a job, unless the contract says otherwise
 SECTIONS: Final[Mapping[str, type]] = {
     "event": EventMap,
     "retry": RetryRules,
@@ -88,6 +89,8 @@ def load(data: bytes, *, name: str | None = None) -> Contract:
         check_coverage(event, schemes, faults)
     if faults.all():
         raise ContractError(faults.all(), texts["name"])
+    if schemes and all(scheme.primitive == "refetch" for scheme in schemes) and "delivery_bytes" not in document.get("limits", {}):
+        sections["limits"] = replace(sections.get("limits", Limits()), delivery_bytes=UNSIGNED_BYTES)
     whole = Contract(
         **texts,
         digest=hashlib.sha256(data).hexdigest(),

@@ -15,7 +15,9 @@ from providers.verification.algorithms import ALGORITHMS, HTTP_PUBLIC, HTTP_SECR
 from providers.verification.keys import FORMATS, TRANSFORMS
 from providers.verification.sources import FETCHED, KINDS
 
-KEYSOURCE: Final = ("kind", "format", "url", "kid_header", "jku_allow", "host_re", "path_suffix", "cn_suffix", "header", "json")
+KEYSOURCE: Final = (
+    "kind", "format", "url", "kid_header", "jku_allow", "host_re", "path_suffix", "cn_suffix", "header", "json", "post",
+)  # fmt: skip
 """Keys of `keysource`."""
 
 JWT_PLACES: Final = ("header", "bearer", "query")
@@ -67,9 +69,11 @@ def _check_source(source: Mapping[str, Any], primitive: str, path: Path, faults:
     if kind in FETCHED and primitive not in {"asym", "jwt", "httpsig"}:
         faults.add((*path, "kind"), f"{kind} has public keys; the primitive {primitive} needs a secret")
     for name in KEYSOURCE:
-        if name != "jku_allow" and name in source and (not isinstance(source[name], str) or not source[name]):
+        if name not in {"jku_allow", "post"} and name in source and (not isinstance(source[name], str) or not source[name]):
             faults.add((*path, name), "must be a text (in quotes)")
             return
+    if "post" in source:
+        _check_post(source, primitive, (*path, "post"), faults)
     if kind == "jwks":
         _check_set(source, path, faults, given=given)
     if kind == "cert_url":
@@ -86,6 +90,16 @@ def _check_set(source: Mapping[str, Any], path: Path, faults: Faults, *, given: 
             faults.add(path, f"{url[:80]!r} is no https address with a path")
     if not given and not allowed and "url" not in source:
         faults.add((*path, "url"), "is missing; name the https address of the key set (or jku_allow)")
+
+
+def _check_post(source: Mapping[str, Any], primitive: str, path: Path, faults: Faults) -> None:
+    post = source["post"]
+    if source.get("kind") != "jwks" or primitive != "jwt" or "jku_allow" in source or "url" not in source:
+        faults.add(path, "is for a jwt scheme whose keys are asked for one by one at the contract's url (kind jwks, no jku_allow)")
+    if not isinstance(post, Mapping) or not post or not all(isinstance(text, str) for text in post.values()):
+        faults.add(path, 'must be a table of texts, as in { key_id = "{kid}", secret = "{param:secret}" }')
+    elif not any("{kid}" in text for text in post.values()):
+        faults.add(path, "asks for no key: one of its texts must hold {kid}")
 
 
 def _check_certificate(source: Mapping[str, Any], primitive: str, path: Path, faults: Faults) -> None:

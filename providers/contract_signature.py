@@ -29,7 +29,7 @@ PARAMETERS: Final = (
 
 _SIG_KEYS: Final = ("in", "name", "path", "parser", "prefix", "sep", "sep_re", "key", "ts_key", "trim", "ver_sep", "version", "own")
 _PARSER_NEEDS: Final = {"prefix": ("prefix",), "kv": ("key",), "list": ("version",)}
-_TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future")
+_TIMESTAMP_KEYS: Final = ("in", "name", "path", "unit", "tolerance", "future", "earliest")
 _SIGNED: Final = ("hmac", "hash", "asym")
 _DEFAULT_TOLERANCE: Final = 300
 
@@ -176,7 +176,8 @@ def _timestamp(rule: Any, path: Path, faults: Faults) -> TimestampRule | None:
     # A window that a provider's own verifier leaves open towards the future is closed like the past (B006);
     # only the word "none" keeps it open.
     future = past if rule.get("future") is None else _seconds(rule["future"], (*path, "future"), faults)
-    return TimestampRule(place=str(place), name=str(name), unit=str(unit), past_seconds=past, future_seconds=future)
+    earliest = _seconds(rule.get("earliest"), (*path, "earliest"), faults)
+    return TimestampRule(place=str(place), name=str(name), unit=str(unit), past_seconds=past, future_seconds=future, earliest=earliest)
 
 
 def _seconds(value: Any, path: Path, faults: Faults) -> int | None:
@@ -281,7 +282,7 @@ def _check_token(rule: Any, path: Path, faults: Faults, places: Sequence[str]) -
     if not isinstance(rule, Mapping):
         faults.add(path, 'is missing; say where the token is, as in { in = "header", name = "X-Token" }')
         return
-    known = ("in", "name", "path", "scheme", "optional_scheme", "list", "field")
+    known = ("in", "name", "name_param", "path", "scheme", "optional_scheme", "list", "field")
     for name in rule:
         if name not in known:
             faults.unknown((*path, name), known)
@@ -289,6 +290,8 @@ def _check_token(rule: Any, path: Path, faults: Faults, places: Sequence[str]) -
     if not _in(place, places):
         faults.word((*path, "in"), place, places)
         return
+    if "name_param" in rule and (place != "header" or not isinstance(rule["name_param"], str) or not rule["name_param"]):
+        faults.add((*path, "name_param"), "must be the name of a constant of the account, for a token in a header")
     needs = {"header": ("name",), "query": ("name",), "json_each": ("list", "field")}.get(str(place), ())
     if place == "json" and not isinstance(rule.get("path", rule.get("name")), str):
         faults.add((*path, "path"), "is missing; give the dotted path of the token in the body")

@@ -176,8 +176,8 @@ def _units(read: Sequence[SignatureScheme], said: Sequence[SignatureScheme]) -> 
 # --- headers
 
 
-def _expected(schemes: Sequence[SignatureScheme]) -> list[str]:
-    """Return the names of the headers that the schemes need, signatures before times."""
+def _expected(schemes: Sequence[SignatureScheme], params: Mapping[str, str]) -> list[str]:
+    """Return the names of the headers that the schemes of an account with these constants need, signatures before times."""
     names: list[str] = []
     for scheme in schemes:
         location, rule = scheme.location, scheme.timestamp
@@ -185,7 +185,7 @@ def _expected(schemes: Sequence[SignatureScheme]) -> list[str]:
             names.extend(location.options.get("names") or (location.name,))
         token = scheme.options.get("token") or {}
         if token.get("in") == "header":
-            names.append(str(token.get("name", "")))
+            names.append(params.get(str(token.get("name_param", ""))) or str(token.get("name", "")))
         if rule is not None and rule.place == "header":
             names.append(rule.name)
         for template in scheme.messages:
@@ -205,7 +205,7 @@ def _renamed(request: InboundRequest, account: Account, now: Micros) -> Iterator
     """Yield the headers that are there under a similar name; certain where the delivery is genuine under the right ones."""
     there = {name for name, _ in request.headers}
     moves: dict[bytes, bytes] = {}
-    for expected in _expected(account.schemes):
+    for expected in _expected(account.schemes, account.params):
         wanted = expected.lower().encode()
         if wanted not in there:
             moves.update({name: wanted for name in there if _plain(name) == _plain(wanted)})
@@ -241,9 +241,9 @@ def _absent(request: InboundRequest, account: Account, verdict: Refused) -> Iter
         yield _cause("header_twice", detail=verdict.detail)
         return
     judged = [scheme for scheme in account.schemes if scheme.id == verdict.scheme_id] or account.schemes
-    expected = [name.lower().encode() for name in _expected(judged)]
+    expected = [name.lower().encode() for name in _expected(judged, account.params)]
     missing = [name for name in expected if name not in there]
-    for name in sorted(there - {name.lower().encode() for name in _expected(account.schemes)}):
+    for name in sorted(there - {name.lower().encode() for name in _expected(account.schemes, account.params)}):
         similar = any(word in name for word in _SIGNS) and _NAME.fullmatch(name)
         if similar and verdict.reason is Reason.MISSING_SIGNATURE and missing:
             yield _cause("other_scheme", name=missing[0].decode(), other=name.decode())

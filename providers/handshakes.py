@@ -20,11 +20,12 @@ from providers.mapping import body_value, header_pairs, query_pairs
 from providers.places import as_text, compile_place
 from providers.verification.keys import KeyMaterialError, symmetric_key
 from schemas.contract import Contract, Handshake
-from schemas.delivery import HandshakeAnswer, InboundRequest, Refused, Secret, Verdict, Verified
+from schemas.delivery import HandshakeAnswer, InboundRequest, Reason, Refused, Secret, Verdict, Verified
 from schemas.jsontext import UnreadableJsonError
 from schemas.operation import Micros
 
 _ALPHABET: Final = frozenset("ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789._~:+/=-")
+_HEX_DIGITS: Final = frozenset("0123456789abcdef")
 _URL: Final = re.compile(r"https://[A-Za-z0-9.-]+(?::443)?/[A-Za-z0-9._~:/?@!$&'()*+,;=%-]*")
 _HTTPS_PORT: Final = 443
 _DEFAULT_METHODS: Final[Mapping[str, str]] = {"query_echo": "GET", "header_json": "GET", "options": "OPTIONS", "head_ok": "HEAD"}
@@ -54,6 +55,28 @@ def answer(
         if found is not None:
             return replace(found, answered_at=now)
     return None
+
+
+def distrusted(contract: Contract, verdict: Verdict) -> Verdict:
+    """Return the verdict, or a refusal where a stranger could have had these bytes signed: as a challenge before any signature.
+
+    A `challenge_hmac` that comes before the signature signs what anybody sends, with the key of the deliveries. What has the form
+    of such a challenge proves nothing, whoever made its signature.
+    """
+    signed = verdict.signed if isinstance(verdict, Verified) or verdict.genuine else b""
+    rules = [rule for rule in contract.handshakes if rule.kind == "challenge_hmac" and rule.when == "before"]
+    if not signed or not any(_is_challenge(rule, signed) for rule in rules):
+        return verdict
+    detail = "what is signed has the form of a challenge, and those are signed for anybody"
+    return Refused(reason=Reason.WRONG_SIGNATURE, detail=detail, scheme_id=verdict.scheme_id)
+
+
+def _is_challenge(rule: Handshake, signed: bytes) -> bool:
+    try:
+        _checked(rule, signed.decode("latin-1"))
+    except _RefusalError:
+        return False
+    return True
 
 
 def methods(contract: Contract, *when: str) -> frozenset[str]:
@@ -156,7 +179,8 @@ def _checked(rule: Handshake, found: Any) -> str:
         return _checked_url(rule, found)
     if not isinstance(found, str) or not rule.min_length <= len(found) <= rule.max_length:
         raise _RefusalError(400, f"the challenge is no text of {rule.min_length} to {rule.max_length} characters")
-    if not set(found) <= (_ALPHABET | set(rule.also)) - FORBIDDEN:
+    allowed = _HEX_DIGITS if rule.alphabet == "hex" else _ALPHABET
+    if not set(found) <= (allowed | set(rule.also)) - FORBIDDEN:
         raise _RefusalError(400, "the challenge has characters that no challenge needs")
     return found
 

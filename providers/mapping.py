@@ -8,8 +8,10 @@ With `body_signed = false` the digest is the body's, and no id counts: a forged 
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import replace
+from functools import lru_cache
 from typing import Any, Final
 
 from providers.places import as_id, as_text, compile_expression, compile_place
@@ -21,6 +23,8 @@ from schemas.jsontext import UnreadableJsonError, parse
 
 MAX_ELEMENTS: Final = 1_000  # events of one array body; providers batch up to some hundreds
 _MAX_ID_BITS: Final = 2_048
+_WORD: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_BARE: Final = re.compile(rf"\s*{_WORD.pattern}\s*(?:\|\|\s*{_WORD.pattern}\s*)*")
 
 _Pairs = list[tuple[str, str]]
 
@@ -37,7 +41,7 @@ def events(contract: Contract, request: InboundRequest, verified_signed: bytes) 
     headers = header_pairs(request) if any(place.startswith("header:") for place in _places(rules)) else []
     query = query_pairs(request.query)
     try:
-        body = body_value(request, needed=_needs_body(rules))
+        body = body_value(request, needed=_needs_body(rules), opened=_opened((rules.each, *_places(rules))))
         elements = _elements(rules, body) if rules.each else None
     except UnreadableJsonError as error:
         known = _event(rules, headers, query, None, signed=signed, content=request.body, element=0)
@@ -63,27 +67,44 @@ def header_pairs(request: InboundRequest) -> _Pairs:
     return [(name.decode("latin-1"), value.strip(b" \t").decode("utf-8", "replace")) for name, value in request.headers]
 
 
-def body_value(request: InboundRequest, *, needed: bool) -> Any:
-    """Return the body's JSON value, or a form as an object; None where nothing of it is needed. Raises UnreadableJsonError."""
+def body_value(request: InboundRequest, *, needed: bool, opened: frozenset[str] = frozenset()) -> Any:
+    """Return the body's JSON value, or a form as an object; None where nothing of it is needed. Raises UnreadableJsonError.
+
+    `opened` are the form fields that must be documents where they look like one; others may hold any text.
+    """
     if is_form(request.headers):
         try:
             pairs = fields_of(request.body)
         except RefusalError as refusal:
             raise UnreadableJsonError(refusal.detail) from refusal
-        return _form(pairs)
+        return _form(pairs, opened)
     if not needed:
         return None
     return parse(request.body)
 
 
-def _form(pairs: list[tuple[bytes, bytes]]) -> dict[str, Any]:
-    # A field that holds a JSON document (`payload` of GitHub and Slack) is opened, so that expressions can look inside.
+@lru_cache(maxsize=256)  # bound: places come from contract files only
+def _opened(places: tuple[str, ...]) -> frozenset[str]:
+    """Return the names in the expressions that look inside of something: more than bare names and the choice between them."""
+    inside = [text for place in places if (text := place.removeprefix("body:")) and not _BARE.fullmatch(text)]
+    return frozenset(name for text in inside for name in _WORD.findall(text))
+
+
+def _form(pairs: list[tuple[bytes, bytes]], opened: frozenset[str]) -> dict[str, Any]:
+    # A field that holds a JSON document (`payload` of GitHub and Slack) is opened, so that expressions can look inside. What a
+    # person wrote may begin like one too ("[photo]" in a text message): only where the contract looks inside is that a fault.
     form: dict[str, Any] = {}
     for name, value in pairs:
         key = name.decode("utf-8", "replace")
         if key in form:
             raise UnreadableJsonError("the same form field twice")
-        form[key] = parse(value) if value[:1] in {b"{", b"["} else value.decode("utf-8", "replace")
+        form[key] = value.decode("utf-8", "replace")
+        if value[:1] in {b"{", b"["}:
+            try:
+                form[key] = parse(value)
+            except UnreadableJsonError:
+                if key in opened:
+                    raise
     return form
 
 

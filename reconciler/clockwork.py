@@ -20,6 +20,7 @@ from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
 from schemas.commands import Beat, Sweep
 from schemas.operation import SECOND, Micros
@@ -31,6 +32,8 @@ _log = structlog.get_logger("reconciler")
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
+RETENTION_SECONDS: Final = 600.0
+RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; the next one goes on
 STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
@@ -68,6 +71,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        retention: Retention | None = None,
     ) -> None:
         self._record = record
         self._world = world
@@ -87,6 +91,9 @@ class Clockwork:
             parts = await asyncio.to_thread(store.sweep, world.now() - PART_AGE_SECONDS * SECOND)
             return {"parts": parts, "strays": await remove_strays(record, store, world.now() - STRAY_AGE_SECONDS * SECOND)}
 
+        async def retain() -> Mapping[str, int]:
+            return {} if retention is None else await retention.run_once(RETENTION_RUN_SECONDS)
+
         self.ticks = Ticks(
             (
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
@@ -94,6 +101,7 @@ class Clockwork:
                 Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
+                *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),

@@ -1,17 +1,19 @@
 """Fetches for verification: published keys and the confirmations that handshakes owe (B2, B9, B154).
 
-Whatever is fetched here was named by somebody else, so: https, public addresses, no redirect, no credential, bounded in bytes,
-seconds and tries. What is owed stands in the record; a lease there makes each fetch the only one in all processes.
+Whatever is fetched here was named by somebody else, so: https, public addresses, no redirect, bounded in bytes, seconds and
+tries; and no credential, unless the contract says how its own address is asked for one key by its id (`keysource.post`).
+What is owed stands in the record; a lease there makes each fetch the only one in all processes.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
 import structlog
 
 from ledger.fetches import fetch_is_due
 from ledger.ledger import Ledger
+from providers.key_requests import KeyRequest
 from providers.verification import KeyStore
 from reconciler.transport import Transport
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
@@ -35,11 +37,20 @@ _log = structlog.get_logger("reconciler")
 class Fetcher:
     """Fetches what is owed to these providers. `transport` is its own, closed with it."""
 
-    def __init__(self, *, record: Ledger, world: World, transport: Transport, providers: Sequence[str]) -> None:
+    def __init__(
+        self,
+        *,
+        record: Ledger,
+        world: World,
+        transport: Transport,
+        providers: Sequence[str],
+        asks: Mapping[str, Callable[[str], KeyRequest | None]] | None = None,
+    ) -> None:
         self._record = record
         self._world = world
         self._transport = transport
         self._providers = tuple(sorted(providers))
+        self._asks = dict(asks or {})
 
     async def run_once(self) -> Mapping[str, int]:
         """Fetch what is due, at most AT_ONCE of each subject, and return counts. Raises LedgerError."""
@@ -56,9 +67,16 @@ class Fetcher:
         await self._transport.aclose()
 
     async def _one(self, fetch: Fetch) -> bool:
+        ask = self._asks.get(fetch.provider) if fetch.subject == "keys" else None
+        asked = KeyRequest(method="GET", url=fetch.url) if ask is None else ask(fetch.url)
+        if asked is None:
+            await self._settle(fetch, "no_constant", again=False, document=None)
+            return False
         request = HttpRequest(
-            method="GET",
-            url=fetch.url,
+            method=asked.method,
+            url=asked.url,
+            headers=asked.headers,
+            body=asked.body,
             max_bytes=MAX_BYTES,
             connect_seconds=_CONNECT_SECONDS,
             total_seconds=_TOTAL_SECONDS,
@@ -66,11 +84,14 @@ class Fetcher:
         )
         outcome = await self._transport.perform(request)
         word, again, document = _judged(fetch, outcome)
+        await self._settle(fetch, word, again=again, document=document)
+        return not word
+
+    async def _settle(self, fetch: Fetch, word: str, *, again: bool, document: bytes | None) -> None:
         now = self._world.now()
         settle = SettleFetch(fetch=fetch, now=now, outcome=word, document=document, due_at=_next(fetch, now) if again else None)
         await self._record.write(settle)
         _log.info("reconciler.fetched", provider=fetch.provider, subject=fetch.subject, tries=fetch.tries, outcome=word or "ok")
-        return not word
 
 
 def _judged(fetch: Fetch, outcome: Outcome) -> tuple[str, bool, bytes | None]:

@@ -64,8 +64,8 @@ class CreateBody(Body):
     deadlines: DeadlinesBody | None = None
     expect: ExpectBody | None = None
     approval: ApprovalBody | None = None
-    supersedes: Name | None = Field(default=None, description="not available yet")
-    resumes: Name | None = Field(default=None, description="not available yet")
+    supersedes: Name | None = Field(default=None, description="an operation that is ended first; this one is sent when it is final")
+    resumes: Name | None = Field(default=None, description="an operation that has ended, which this one takes up again")
     notify: Name | None = Field(default=None, description="not available yet")
     metadata: Annotated[
         dict[Annotated[str, Field(min_length=1, max_length=64)], Annotated[str, Field(max_length=1_000)]], Field(max_length=50)
@@ -189,6 +189,7 @@ class LinksView(Shown):
     cancel: str
     decision: str
     result: str
+    bundle: str
 
 
 class OperationView(Shown):

@@ -10,6 +10,7 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
+from schemas.upkeep import Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,9 +55,13 @@ class Register:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Registered:
-    """`key_reused`: the key stands for another request. `job_taken`: the job id belongs to somebody else (opaque)."""
+    """`key_reused`: the key stands for another request. `job_taken`: the job id belongs to somebody else (opaque).
 
-    outcome: Literal["created", "replayed", "key_reused", "key_expired", "job_taken"]
+    `unknown_link`: no such operation for this owner (resumes: of this provider). `already_superseded`: it has a successor.
+    `not_final`: what is to be resumed has not ended.
+    """
+
+    outcome: Literal["created", "replayed", "key_reused", "key_expired", "job_taken", "unknown_link", "already_superseded", "not_final"]
     operation: Operation | None = None
 
 
@@ -270,7 +275,7 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

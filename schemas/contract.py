@@ -37,6 +37,7 @@ class TimestampRule:
     unit: str = "s"  # "s" | "ms" | "iso8601" | "rfc1123"
     past_seconds: int | None = 300
     future_seconds: int | None = 300
+    earliest: int | None = None  # unix seconds; an earlier time is a mistaken unit, also where any age is allowed
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -99,6 +100,7 @@ class Handshake:
     challenge: str = ""  # place of what is echoed, hashed, fetched or captured
     min_length: int = 1
     max_length: int = 512
+    alphabet: Literal["text", "hex"] = "text"  # of a challenge; hex: lower-case digits alone
     also: str = ""  # characters of a challenge besides letters, digits and . _ ~ : + / = -
     verify: str = ""  # place of a word that must equal the account's constant `verify_param`
     verify_param: str = "verify_token"

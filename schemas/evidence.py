@@ -9,7 +9,7 @@ from enum import StrEnum
 from typing import ClassVar, Literal
 
 from schemas.operation import Micros
-from schemas.states import Answer, Errand, Question, Reading
+from schemas.states import Answer, Errand, Question, Reading, State
 
 
 class Kind(StrEnum):
@@ -37,6 +37,8 @@ class Kind(StrEnum):
     RESULT_INVALID = "result_invalid"
     RESULT_GONE = "result_gone"
     COLLECT_FAILED = "collect_failed"
+    SUCCEEDED_BY = "succeeded_by"
+    PREDECESSOR_SEEN = "predecessor_seen"
 
 
 # --- from people and callers
@@ -84,6 +86,28 @@ class Reported:
     outcome: Literal["accepted", "rejected", "unknown", "not_sent"]
     remote_job_id: str | None = None
     message: str = ""
+
+
+# --- from linked operations
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SucceededBy:
+    """Another operation was registered that supersedes this one (A3), or resumes it (D1)."""
+
+    kind: ClassVar[Kind] = Kind.SUCCEEDED_BY
+    by: str
+    operation: str
+    how: Literal["supersedes", "resumes"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PredecessorSeen:
+    """How the operation stands that must have ended before this one is sent (A3). Looked up by the ledger."""
+
+    kind: ClassVar[Kind] = Kind.PREDECESSOR_SEEN
+    operation: str
+    state: State
 
 
 # --- from callbacks and clocks
@@ -305,7 +329,7 @@ class CancelAmbiguous:
 
 
 Evidence = (
-    CancelAsked | RefreshAsked | Answered | Reported | Hinted | Lapsed
+    CancelAsked | RefreshAsked | Answered | Reported | SucceededBy | PredecessorSeen | Hinted | Lapsed
     | AttemptLost | NotSent | CreateAmbiguous | CreateRejected
     | JobKnown | JobNotFound | JobsConflict | Read | ReadFailed
     | CancelTaken | CancelRefused | CancelAmbiguous

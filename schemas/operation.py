@@ -84,6 +84,7 @@ class Operation:
     error_code: str | None = None
     unverified: bool = False  # the last deadline was declared without the provider answering
     superseded_by: str | None = None
+    waits_for: str | None = None  # a predecessor that must have ended first; nothing has been sent
 
     # working
     revision: int = 0  # grows with every write: compare-and-set
@@ -133,5 +134,6 @@ FOLDED = (
     "cancel_requested_at", "cancel_by", "cancel_outcome",
     "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
+    "waits_for",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""

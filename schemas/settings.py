@@ -51,10 +51,21 @@ class ClockworkSettings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class RetentionSettings:
+    """How long what is kept, in days; ended operations are counted from their last change. Each expires by itself (MISSION F6)."""
+
+    result_days: float = 30.0
+    payload_days: float = 30.0
+    exchange_days: float = 14.0
+    record_days: float = 365.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
     """The whole configuration."""
 
     database_url: str = "sqlite:///var/gateway.db"
+    database_pooled: bool = False  # a pooler that keeps no session stands before PostgreSQL (pgbouncer, transaction mode)
     public_url: str = "http://127.0.0.1:8080"
     key_file: str = "var/master.key"
     artifact_dir: str = "var/artifacts"
@@ -63,3 +74,4 @@ class Settings:
     providers: Mapping[str, ProviderSettings] = field(default_factory=dict)
     web: WebSettings = field(default_factory=WebSettings)
     clockwork: ClockworkSettings = field(default_factory=ClockworkSettings)
+    retention: RetentionSettings = field(default_factory=RetentionSettings)

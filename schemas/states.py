@@ -108,6 +108,7 @@ class Cause(StrEnum):
     ATTEMPT = "attempt"  # the fate of an attempt: not sent, ambiguous, found open
     CANCEL_ANSWER = "cancel_answer"  # the provider's answer to our cancel
     COLLECTION = "collection"  # what happened while the result was fetched
+    LINK = "link"  # an operation that it supersedes, resumes or is succeeded by was registered or has ended
 
 
 ADMISSIBLE: dict[State, frozenset[Cause]] = {

@@ -1,14 +1,17 @@
 """`gateway keys`: API keys. A key is shown once, when it is made; the record keeps only its hash."""
 
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from cli import opening, show
-from cli.failure import WRONG_USAGE, CommandError
+from cli.failure import FAILED, WRONG_USAGE, CommandError
 from cli.nearest import nearest
 
-app = typer.Typer(help="API keys: make, list, revoke.", rich_markup_mode=None)
+if TYPE_CHECKING:
+    from cli.rotation import Rotation
+
+app = typer.Typer(help="API keys: make, list, revoke. The master key: rotate.", rich_markup_mode=None)
 
 
 @app.command()
@@ -99,3 +102,52 @@ def _scopes(given: list[str], known: tuple[str, ...]) -> tuple[str, ...]:
     if not words:
         raise CommandError(f"--scope takes one of: {', '.join(known)}, all", code=WRONG_USAGE)
     return known if "all" in words else tuple(dict.fromkeys(words))
+
+
+@app.command("rotate-master")
+def rotate_master(
+    prepare: Annotated[
+        bool, typer.Option("--prepare", help="Only write the new key into the key file, to be copied to other hosts.")
+    ] = False,
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """Seal everything anew with a new master key, while the service runs. Safe to interrupt: run it again."""
+    from cli import rotation
+
+    found = opening.configuration(config, database_url)
+    added = rotation.add_where_none_waits(found)
+    if prepare:
+        place = found.settings.key_file
+        told = f"copy {place} to every host that serves this database, then: gateway keys rotate-master"
+        if json:
+            show.emit({"added": added, "key_file": place})
+        else:
+            typer.echo(f"{'a new key was added' if added else 'a new key waits'}; {told}")
+        return
+    with opening.record(config, database_url) as house, show.progress("rows looked at") as tell:
+        done = rotation.rotate(house.ledger, tell)
+    told = f"sealed anew with the key {done.key_id}: {done.sealed} values; once no backup needs the former key: gateway keys forget-master"
+    _rotated(done, json, told)
+
+
+@app.command("forget-master")
+def forget_master(config: opening.Config = None, database_url: opening.DatabaseUrl = None, json: show.Json = False) -> None:
+    """Make sure that nothing needs the former master keys and take them out of the key file. Older backups still need them."""
+    from cli import rotation
+
+    with opening.record(config, database_url) as house, show.progress("rows looked at") as tell:
+        done = rotation.forget(house, tell)
+    _rotated(done, json, f"the key file holds only the key {done.key_id}")
+
+
+def _rotated(done: "Rotation", json: bool, told: str) -> None:
+    if json:
+        show.emit({"key": done.key_id, "sealed": done.sealed, "unopened": list(done.unopened)})
+    else:
+        for place in done.unopened:
+            typer.echo(show.cell(f"{place} does not open with any key of the key file: it stays as it is"))
+        typer.echo(told if not done.unopened else "the key file is left as it is")
+    if done.unopened:
+        raise typer.Exit(FAILED)

@@ -1,6 +1,8 @@
 """`gateway operations`: the operator's view of any owner's operations, and what people may ask of them."""
 
+import os
 from collections.abc import Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
@@ -12,6 +14,7 @@ if TYPE_CHECKING:
     from cli.house import House
     from schemas.evidence import Evidence
     from schemas.operation import Operation
+    from schemas.settings import RetentionSettings
 
 app = typer.Typer(help="Operations of every owner: look, refresh, cancel, decide.", rich_markup_mode=None)
 
@@ -43,7 +46,7 @@ def list_(
     with opening.record(config, database_url) as house:
         found = list(_take(house, wanted, wanted_status, limit))
     if json:
-        show.emit([described(op) for op in found])
+        show.emit([described(op, house.settings.retention) for op in found])
         return
     from lifecycle.public import public_status
 
@@ -62,9 +65,9 @@ def show_(operation: Id, config: opening.Config = None, database_url: opening.Da
     with opening.record(config, database_url) as house:
         op = _load(house, operation)
     if json:
-        show.emit(described(op))
+        show.emit(described(op, house.settings.retention))
     else:
-        show.facts({name: value for name, value in described(op).items() if name != "links"})
+        show.facts({name: value for name, value in described(op, house.settings.retention).items() if name != "links"})
 
 
 @app.command()
@@ -91,6 +94,36 @@ def history(operation: Id, config: opening.Config = None, database_url: opening.
 
 
 @app.command()
+def bundle(
+    operation: Id,
+    output: Annotated[Path | None, typer.Option("--output", "-o", help="Write a new file, readable by you alone, instead.")] = None,
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """Print everything on record about an operation as one JSON document: for the provider's support, or an auditor."""
+    del json  # a bundle is JSON, asked for or not
+    from gateway.bundle import document
+    from ledger.bundle import gather
+
+    with opening.record(config, database_url) as house:
+        gathered = house.ledger.read_now(gather, operation, None)
+    if gathered is None:
+        raise CommandError(f"there is no operation {operation[:100]}; see gateway operations list")
+    if output is None:
+        show.emit(document(gathered, house.settings.retention))
+        return
+    try:
+        with open(output, "x", encoding="utf-8", opener=_private) as file:
+            file.write(show.document(document(gathered, house.settings.retention)) + "\n")
+    except FileExistsError:
+        raise CommandError(f"{output} is there already: name another file, or remove it") from None
+    except OSError as error:
+        raise CommandError(f"{output} cannot be written: {error.strerror}") from None
+    typer.echo(f"{output}")
+
+
+@app.command()
 def refresh(
     operation: Id,
     name: opening.Who = None,
@@ -103,7 +136,7 @@ def refresh(
 
     by = opening.who(name)
     with opening.record(config, database_url) as house:
-        _told(_petition(house, operation, by, RefreshAsked(by=by)), json)
+        _told(house, _petition(house, operation, by, RefreshAsked(by=by)), json)
 
 
 @app.command()
@@ -121,7 +154,7 @@ def cancel(
 
     by = opening.who(name)
     with opening.record(config, database_url) as house:
-        _told(_petition(house, operation, by, CancelAsked(by=by, reason=_words(reason), expected_effect=_words(effect))), json)
+        _told(house, _petition(house, operation, by, CancelAsked(by=by, reason=_words(reason), expected_effect=_words(effect))), json)
 
 
 @app.command()
@@ -165,17 +198,17 @@ def decide(
             seconds=seconds,
             accept_duplicate_risk=accept_duplicate_risk,
         )
-        _told(_petition(house, operation, by, evidence), json)
+        _told(house, _petition(house, operation, by, evidence), json)
 
 
-def described(op: "Operation") -> dict[str, Any]:
+def described(op: "Operation", retention: "RetentionSettings") -> dict[str, Any]:
     """Return what the owner sees, and what only the operator may know."""
     from gateway.view import operation, time_text
 
     return {
         "owner": op.owner,
         "subject": op.subject,
-        **operation(op),
+        **operation(op, retention),
         "origin": op.origin,
         "mode": op.mode,
         "contract_digest": op.contract_digest,
@@ -183,6 +216,10 @@ def described(op: "Operation") -> dict[str, Any]:
         "reads": {"failures": op.read_failures, "last_error": op.last_read_error, "last_at": time_text(op.last_read_at)},
         "lease": {"owner": op.lease_owner, "until": time_text(op.lease_until)} if op.lease_owner else None,
     }
+
+
+def _private(path: str, flags: int) -> int:
+    return os.open(path, flags, mode=0o600)
 
 
 def _load(house: "House", operation: str) -> "Operation":
@@ -229,9 +266,9 @@ def _petition(house: "House", operation: str, by: str, evidence: "Evidence") -> 
     return answer.operation
 
 
-def _told(op: "Operation", json: bool) -> None:
+def _told(house: "House", op: "Operation", json: bool) -> None:
     if json:
-        show.emit(described(op))
+        show.emit(described(op, house.settings.retention))
         return
     from lifecycle.public import message, stage
 

@@ -132,15 +132,15 @@ def faults(settings: "ProviderSettings", contract: "Contract", stored: "Stored",
     return found
 
 
-def stored_of(found: "Configuration") -> "Stored":
-    """Return the stored secrets where any provider may need them and there is a record. Raises LedgerError."""
+def stored_of(found: "Configuration", *, asked: bool = False) -> "Stored":
+    """Return the stored secrets where any provider may need them (or they are asked for) and there is a record. Raises LedgerError."""
     from cli.house import open_house
     from cli.material import VAULT, Stored
     from cli.world import RealWorld
     from ledger.secrets import stored_secrets
 
     url = found.settings.database_url
-    wanted = any(
+    wanted = asked or any(
         not provider.secrets or any(text.startswith(VAULT) for text in (*provider.secrets, provider.credential or ""))
         for provider in found.settings.providers.values()
     )

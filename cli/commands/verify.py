@@ -13,6 +13,7 @@ from cli.failure import FAILED, WRONG_USAGE, CommandError
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
+    from cli.configuration import Configuration
     from providers.verification import KeyStore
     from schemas.contract import Contract
     from schemas.delivery import InboundRequest, Secret
@@ -28,7 +29,8 @@ def verify(
         ),
     ] = None,
     secret: Annotated[
-        list[str] | None, typer.Option(metavar="REF", help="env:NAME or file:PATH; repeat it for several. Else the provider's own.")
+        list[str] | None,
+        typer.Option(metavar="REF", help="env:NAME, file:PATH or vault:NAME; repeat it for several. Else the provider's own."),
     ] = None,
     request: Annotated[
         str | None, typer.Option(metavar="FILE", help="The request: raw HTTP text, or a JSON case as in vector files. - is stdin.")
@@ -71,16 +73,15 @@ def _whose(name: str, references: list[str], config: str | None) -> Whose:
     from cli.contracts import is_path
     from cli.house import constants
     from cli.house import secrets as secrets_of
-    from ledger.vault import resolve
-    from schemas.delivery import Secret
 
-    given = tuple(Secret(id=reference, value=resolve(reference)) for reference in references)
+    stored = any(reference.startswith("vault:") for reference in references)
     try:
-        found = None if is_path(name) else opening.configuration(config)
+        found = None if is_path(name) and not stored else opening.configuration(config)
     except ConfigurationError:
-        if config is not None:
+        if config is not None or stored:
             raise
         found = None  # a file that happens to lie here and is broken does not keep anybody from judging by a contract
+    given = _given(references, found)
     provider = found.settings.providers.get(name) if found is not None else None
     if found is None or provider is None:
         return Whose(contract=contract_of(name, Path.cwd()), secrets=given, params={})
@@ -95,9 +96,31 @@ def _whose(name: str, references: list[str], config: str | None) -> Whose:
     return Whose(contract=contract, secrets=secrets, params=constants(provider)[0], url=url)
 
 
+def _given(references: list[str], found: "Configuration | None") -> "tuple[Secret, ...]":
+    """Return the secrets that the command line names; `vault:NAME` is opened in the record, whatever provider it was stored for."""
+    from cli.commands.providers import stored_of
+    from cli.material import VAULT
+    from ledger.errors import SecretMissingError
+    from ledger.vault import resolve
+    from schemas.delivery import Secret
+
+    stored = stored_of(found, asked=True) if found is not None and any(text.startswith(VAULT) for text in references) else None
+    given: list[Secret] = []
+    for reference in references:
+        if stored is None or not reference.startswith(VAULT):
+            given.append(Secret(id=reference, value=resolve(reference)))
+            continue
+        kept = next((secret for secret in stored.secrets if secret.name == reference.removeprefix(VAULT)), None)
+        if kept is None or kept.purpose != "webhook":
+            raise SecretMissingError(f"{reference} is no stored webhook secret; see gateway secrets list")
+        # Also one that is not usable now: whether it made an old delivery is what may be asked.
+        given.append(Secret(id=reference, value=kept.value))
+    return tuple(given)
+
+
 def _one(whose: Whose, file: str, now: int | None, url: str | None, *, json: bool) -> None:
     from cli.world import RealWorld
-    from providers import mapping
+    from providers import handshakes, mapping
     from providers.diagnosis import Account, diagnose
     from providers.verification import verify as judge
     from schemas.delivery import Verified
@@ -108,7 +131,7 @@ def _one(whose: Whose, file: str, now: int | None, url: str | None, *, json: boo
     keys, own = brought_along(data, contract)
     request, params = parse(data, url, whose.url), {**whose.params, **own}
     at = RealWorld().now() if now is None else now * SECOND
-    verdict = judge(request, contract.signatures, secrets, at, params, keys=keys)
+    verdict = handshakes.distrusted(contract, judge(request, contract.signatures, secrets, at, params, keys=keys))
     genuine = isinstance(verdict, Verified)
     shown: dict[str, Any] = {"verdict": "genuine" if genuine else "refused", "scheme": verdict.scheme_id, "secret": verdict.secret_id}
     if isinstance(verdict, Verified):

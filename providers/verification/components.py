@@ -7,9 +7,8 @@ import hashlib
 import hmac
 from collections.abc import Callable, Mapping
 from typing import Final
-from urllib.parse import quote
 
-from providers.verification.facts import Facts, RefusalError, fields_of
+from providers.verification.facts import Facts, RefusalError
 from providers.verification.structured import Params, UnreadableFieldError, read_dictionary, written, written_params
 from schemas.delivery import Reason
 
@@ -80,15 +79,10 @@ def _query_param(own: Params, facts: Facts) -> bytes:
     wanted = own.get("name")
     if not isinstance(wanted, str) or len(own) != 1:
         raise RefusalError(Reason.MALFORMED_SIGNATURE, "@query-param needs a name alone")
-    values = [value for name, value in fields_of(facts.request.query) if _encoded(name) == wanted.encode()]
+    values = facts.encoded_query().get(wanted.encode(), ())
     if len(values) != 1:
         raise RefusalError(Reason.MISSING_FIELD, "a signed parameter is not there exactly once")
-    return _encoded(values[0])
-
-
-def _encoded(value: bytes) -> bytes:
-    # As forms encode, but a space as %20 (RFC 9421, section 2.2.8).
-    return quote(value, safe="*-._").replace("~", "%7E").encode()
+    return values[0]
 
 
 def _authority(facts: Facts) -> bytes:

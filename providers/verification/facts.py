@@ -3,9 +3,9 @@
 Everything works on bytes: a body that is not UTF-8 can be signed just as well (catalogue, section 3).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
-from urllib.parse import unquote_to_bytes
+from urllib.parse import quote, unquote_to_bytes
 
 from providers.verification.keystore import NO_KEYS, KeyStore
 from schemas.delivery import InboundRequest, Reason, WantedKey
@@ -76,7 +76,7 @@ def is_form(headers: tuple[tuple[bytes, bytes], ...]) -> bool:
 class Facts:
     """One request and the contract's constants. Values are computed once and only when a scheme asks for them."""
 
-    __slots__ = ("_form", "_json", "_query", "keys", "params", "request")
+    __slots__ = ("_encoded", "_form", "_json", "_query", "keys", "params", "request")
 
     def __init__(self, request: InboundRequest, params: Mapping[str, str], keys: KeyStore = NO_KEYS) -> None:
         self.request = request
@@ -85,6 +85,7 @@ class Facts:
         self._form: Any = _UNSET
         self._json: Any = _UNSET
         self._query: Any = _UNSET
+        self._encoded: dict[bytes, list[bytes]] | None = None
 
     def headers(self, name: bytes) -> list[bytes]:
         """Return every value of header `name` (lower-case), without optional white space (RFC 9110, section 5.5)."""
@@ -102,6 +103,18 @@ class Facts:
         if self._query is _UNSET:
             self._query = fields_of(self.request.query)
         return _only(self._query, name, "parameter")
+
+    def encoded_query(self) -> Mapping[bytes, Sequence[bytes]]:
+        """Return the parameters of the query by name, both encoded again as RFC 9421, section 2.2.8, wants them.
+
+        Made once: a signature may speak of dozens of parameters, and a query may have a thousand.
+        """
+        if self._encoded is None:
+            found: dict[bytes, list[bytes]] = {}
+            for name, value in fields_of(self.request.query):
+                found.setdefault(_encoded(name), []).append(value)
+            self._encoded = {name: [_encoded(value) for value in values] for name, values in found.items()}
+        return self._encoded
 
     def form(self) -> list[tuple[bytes, bytes]]:
         """Return the form fields of the body."""
@@ -177,6 +190,11 @@ def scalar(value: Any) -> bytes:
             return repr(value).encode()
         case _:
             raise RefusalError(Reason.MISSING_FIELD, "a signed field is no text or number")
+
+
+def _encoded(value: bytes) -> bytes:
+    # As forms encode, but a space as %20.
+    return quote(value, safe="*-._").replace("~", "%7E").encode()
 
 
 def _only(pairs: list[tuple[bytes, bytes]], name: bytes, kind: str) -> bytes | None:

@@ -1,10 +1,15 @@
 """The signed time of a delivery: where it stands, how it is read, and whether it lies in the contract's window (B006, B007)."""
 
+from typing import Final
+
 from providers.verification.facts import Facts, RefusalError, scalar
 from providers.verification.times import END_OF_TIME, parse_time
 from schemas.contract import TimestampRule
 from schemas.delivery import Reason
 from schemas.operation import SECOND, Micros
+
+# 1973. Where any age is allowed, seconds that were read as milliseconds would pass for a delivery of January 1970.
+_FLOOR_MS: Final[Micros] = 100_000_000_000_000
 
 
 def timestamp_text(rule: TimestampRule, facts: Facts, in_signature: bytes | None) -> bytes:
@@ -29,6 +34,11 @@ def parsed(rule: TimestampRule, text: bytes) -> Micros:
     signed_at = parse_time(text, rule.unit)
     if signed_at is None or (rule.future_seconds is None and signed_at >= END_OF_TIME):
         raise RefusalError(Reason.MALFORMED_TIMESTAMP, f"the signed timestamp is not {rule.unit}")
+    earliest = (_FLOOR_MS if rule.unit == "ms" and rule.past_seconds is None else 0) if rule.earliest is None else rule.earliest * SECOND
+    if signed_at < earliest:
+        raise RefusalError(
+            Reason.MALFORMED_TIMESTAMP, f"the signed timestamp lies long before the provider's first one: is it {rule.unit}?"
+        )
     return signed_at
 
 

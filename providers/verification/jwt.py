@@ -131,6 +131,7 @@ def _finder(scheme: SignatureScheme, secrets: Sequence[Secret]) -> _Finder:
 
 
 def _from_set(source: Mapping[str, Any]) -> _Finder:
+    each = "post" in source  # asked for one by one: without an id there is nothing to ask for
     url, allowed = str(source.get("url", "")), frozenset(str(item) for item in source.get("jku_allow", ()))
 
     def find(header: Mapping[str, Any], facts: Facts, now: Micros, algorithm: str) -> _Keys:
@@ -141,7 +142,9 @@ def _from_set(source: Mapping[str, Any]) -> _Finder:
         if not isinstance(kid, str):
             raise RefusalError(Reason.MALFORMED_SIGNATURE, "the token's kid is no text")
         named = named_kid(kid.encode()) if kid else ""
-        return [(key_id(key), key.key) for key in published(facts, address, named, algorithm, now)]
+        if each and not named:
+            raise RefusalError(Reason.MISSING_FIELD, "the token does not name its key")
+        return [(key_id(key), key.key) for key in published(facts, address, named, algorithm, now, each=each)]
 
     return find
 

@@ -31,6 +31,7 @@ TOKENS: Final = _NAMED | _PLAIN
 
 _ESCAPES: Final = {"\\n": "\n", "\\t": "\t", "\\\\": "\\"}
 _DEFAULT_PORTS: Final = {"https": 443, "http": 80}
+_MAX_LISTED: Final = 32  # headers that a sender may list as signed; real lists have a few
 
 
 @dataclass(frozen=True, slots=True)
@@ -224,7 +225,10 @@ def _canonical_headers(inputs: Inputs, list_header: bytes) -> bytes:
     listed = inputs.facts.header(list_header)
     if not listed:
         raise RefusalError(Reason.MISSING_FIELD, f"header {list_header.decode('latin-1')} is not there")
-    names = [name.strip().lower() for name in listed.split(b",")]
+    names = [name.strip().lower() for name in listed.split(b",", _MAX_LISTED)]
+    # Once each: a long list that repeats one long header would make a hundred megabytes of one small head.
+    if len(names) > _MAX_LISTED or len(set(names)) != len(names):
+        raise RefusalError(Reason.MALFORMED_SIGNATURE, "the list of signed headers is too long, or names one twice")
     if inputs.timestamp_header and inputs.timestamp_header not in names:
         raise RefusalError(Reason.MISSING_TIMESTAMP, "the timestamp header is not among the signed headers")
     pieces: list[bytes] = []

@@ -73,13 +73,15 @@ def named_kid(text: bytes | None) -> str:
     return text.decode()
 
 
-def published(facts: Facts, url: str, kid: str, algorithm: str, now: Micros) -> list[Jwk]:
+def published(facts: Facts, url: str, kid: str, algorithm: str, now: Micros, *, each: bool = False) -> list[Jwk]:
     """Return the keys of the set at `url` that may have signed: of this id where one is named, of this algorithm, not ended.
+
+    `each`: the provider gives out one key for each id, and what is wanted is that one (`URL#KID`).
 
     Raises RefusalError: KEY_UNAVAILABLE where the set or the id is not fetched, KEY_REFUSED where no such key may be used.
     """
     known = facts.keys.key_set(url, kid)
-    wanted = WantedKey(url=url, kid=kid)
+    wanted = WantedKey(url=f"{url}#{kid}" if each else url, kid=kid)
     if known is None:
         raise RefusalError(Reason.KEY_UNAVAILABLE, "the key set is not fetched yet", wanted)
     named = [key for key in known if not kid or key.kid == kid]

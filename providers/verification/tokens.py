@@ -69,7 +69,8 @@ def prepare_refetch(scheme: SignatureScheme, secrets: Sequence[Secret]) -> Refet
 
 def presented(rule: Mapping[str, Any], facts: Facts) -> list[bytes]:
     """Return the tokens of a request; empty where there is none. Raises RefusalError where there are several, or too long."""
-    name = str(rule.get("name", ""))
+    # Where the caller of the provider chooses the header, its name is a constant of the account.
+    name = facts.params.get(str(rule.get("name_param", ""))) or str(rule.get("name", ""))
     match rule["in"]:
         case "header":
             value = _header(facts, name)

@@ -326,6 +326,8 @@ def shown(default: Any) -> str:
         return "none"
     if default in ((), {}):
         return "empty"
+    if isinstance(default, bool):
+        return f"`{str(default).lower()}`"
     return f'`"{default}"`' if isinstance(default, str) else f"`{default}`"
 
 

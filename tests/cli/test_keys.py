@@ -4,9 +4,11 @@ import hashlib
 import re
 from pathlib import Path
 
+import pytest
+
 from ledger import queries
 from tests.cli.conftest import Command
-from tests.cli.records import opened
+from tests.cli.records import opened, register
 
 CREATE = ("keys", "create", "--owner", "acme", "--subject", "agent-7")
 
@@ -66,3 +68,27 @@ def test_a_pasted_key_is_not_repeated(command: Command) -> None:
     done = command("keys", "revoke", key)
     assert done.code == 1
     assert key not in done.err
+
+
+def test_the_master_key_is_rotated(command: Command, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """H4: prepare adds a key once, rotate seals anew, forget leaves only the new key; nobody sees a key."""
+    monkeypatch.setattr("cli.rotation.SETTLED_SECONDS", 0.0)
+    made = register(tmp_path)
+    place = tmp_path / "var" / "master.key"
+    old = place.read_text().strip()
+    assert command("keys", "rotate-master", "--prepare", "--json").json()["added"] is True
+    assert command("keys", "rotate-master", "--prepare", "--json").json()["added"] is False
+    done = command("keys", "rotate-master")
+    assert done.code == 0
+    assert "forget-master" in done.out
+    keys = place.read_text().split()
+    assert keys[0] == old
+    assert command("keys", "forget-master").code == 0
+    assert place.read_text().split() == keys[1:]
+    assert place.stat().st_mode & 0o077 == 0
+    assert command("operations", "show", made).code == 0
+    assert not any(key in done.out + done.err for key in keys)
+    place.write_text(old)
+    refused = command("operations", "show", made)
+    assert refused.code == 2
+    assert "key_file" in refused.err

@@ -7,6 +7,7 @@ import pytest
 from schemas.states import State
 from tests.cli.conftest import Command
 from tests.cli.records import operation, register
+from tests.cli.stage import CANARY
 
 
 def test_list_filters_and_keeps_the_newest_first(command: Command, tmp_path: Path) -> None:
@@ -122,3 +123,19 @@ def test_without_a_database_nothing_is_made(command: Command, tmp_path: Path) ->
         assert done.code == 2
         assert "start gateway serve first" in done.err
     assert not (tmp_path / "var").exists()
+
+
+def test_bundle_is_printed_or_written_for_its_reader_alone(command: Command, tmp_path: Path) -> None:
+    """E4: one JSON document of any owner's operation, without its request; a file is new and private, never overwritten."""
+    made = register(tmp_path)
+    printed = command("operations", "bundle", made)
+    assert printed.json()["account"]["trace_id"] == printed.json()["operation"]["trace_id"]
+    assert CANARY not in printed.out
+    target = tmp_path / "bundle.json"
+    assert command("operations", "bundle", made, "--output", str(target)).code == 0
+    assert target.read_text() == printed.out
+    assert target.stat().st_mode & 0o777 == 0o600
+    again = command("operations", "bundle", made, "-o", str(target))
+    assert (again.code, "is there already" in again.err) == (1, True)
+    assert command("operations", "bundle", "op_0").code == 1
+    assert command("operations", "bundle", made, "-o", str(tmp_path / "no" / "where")).code == 1

@@ -66,6 +66,42 @@ def test_the_self_audit_counts_too(command: Command, tmp_path: Path) -> None:
     assert "self-audit: active_overdue 1" in done.out
 
 
+# --- backup
+
+
+def test_a_backup_is_made_and_brought_back(command: Command, tmp_path: Path) -> None:
+    """H5: the copy has the operation; it goes only into an empty database, and a damaged one goes nowhere."""
+    made = register(tmp_path)
+    assert command("database", "backup", "copy", "--json").json()["missing"] == []
+    assert command("database", "backup", "copy").code == 1
+    fresh = f"sqlite:///{tmp_path}/fresh.db"
+    assert command("database", "restore", "copy", "--database-url", fresh).out.startswith("restored schema ")
+    assert [row["id"] for row in command("operations", "list", "--json", "--database-url", fresh).json()] == [made]
+    assert command("database", "check", "--database-url", fresh).out.endswith(": sound\n")
+    assert command("database", "restore", "copy", "--database-url", fresh).code == 2
+    change(tmp_path, "UPDATE operations SET due_at = 1, history_seq = 7 WHERE id = ?", made)
+    found = command("database", "check", "--json")
+    assert found.code == 1
+    assert f"{made} row 1: history ends before the record's head" in found.json()["faults"]
+
+
+# --- retention
+
+
+def test_retention_removes_what_has_expired(command: Command, tmp_path: Path) -> None:
+    """F6: what has expired goes at once, what has not stays, and a second run has nothing to do."""
+    ended, young = register(tmp_path), register(tmp_path, idempotency_key="key-1")
+    command("operations", "cancel", ended, "--as", "ann")
+    (tmp_path / "gateway.toml").open("a").write("\n[retention]\nrecord_days = 0.0000001\n")
+    done = command("retention", "run", "--json")
+    assert done.err == ""
+    found = done.json()
+    assert found["operations"] == 1
+    assert command("retention", "run").out == "nothing has expired\n"
+    assert [row["id"] for row in command("operations", "list", "--json").json()] == [young]
+    assert command("audit", "verify").out == "1 operations verified, 0 faults, self-audit 0\n"
+
+
 # --- database
 
 

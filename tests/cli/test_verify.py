@@ -122,6 +122,20 @@ def test_a_configured_provider_s_name_brings_what_is_its_own(command: Command, t
     assert command("verify", "reports", "--request", "request", "--config", "gateway.toml").code == 2
 
 
+def test_a_stored_secret_is_named_by_its_place(command: Command, tmp_path: Path) -> None:
+    """`--secret vault:NAME` opens the record: the value of a stored webhook secret, whatever its provider; else exit 2 (B11, B142)."""
+    value = "whsec_" + base64.b64encode(b"stored-secret-of-24-bytes").decode()
+    (tmp_path / "value").write_text(value)
+    (tmp_path / "request").write_bytes(http(BODY, signed(secret=value)))
+    asked = ("verify", "stripe", "--request", "request", "--now", str(NOW), "--json")
+    assert command("secrets", "add", "hook", "--provider", "reports", "--file", "value").code == 0
+    done = command(*asked, "--secret", "vault:hook")
+    assert (done.code, done.json()["secret"]) == (0, "vault:hook")
+    assert value not in done.out + done.err
+    assert command(*asked, "--secret", "vault:other").code == 2
+    assert command(*asked, "--secret", "env:OTHER_SECRET", "--secret", "vault:hook").json()["secret"] == "vault:hook"
+
+
 def test_no_secret_and_missing_secret(command: Command, tmp_path: Path) -> None:
     """Without a secret nothing is genuine; a reference that leads nowhere is a usage error."""
     assert "no secret was given" in str(verify(command, tmp_path, http(BODY, signed()), "--now", str(NOW))["likely_cause"])

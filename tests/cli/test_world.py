@@ -5,6 +5,7 @@ import time
 import uuid
 from itertools import pairwise
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -67,3 +68,10 @@ def test_the_clock_is_the_machines_in_microseconds() -> None:
     now = WORLD.now()
     assert before <= now <= time.time_ns() // 1_000  # noqa: TID251 - compared with the real clock
     assert all(one <= two for one, two in pairwise(WORLD.monotonic() for _ in range(100)))
+
+
+@pytest.mark.skipif(not hasattr(time, "CLOCK_BOOTTIME"), reason="only Linux has a clock of its own for this")
+def test_the_steady_clock_counts_the_time_asleep() -> None:
+    """C1, B106: a suspended machine's leases run out meanwhile, so `send_by` is judged by a clock that went on (not CLOCK_MONOTONIC)."""
+    before = time.clock_gettime(time.CLOCK_BOOTTIME)
+    assert before <= WORLD.monotonic() <= time.clock_gettime(time.CLOCK_BOOTTIME)

@@ -18,7 +18,7 @@ from psycopg import sql
 from ledger.engine import Engines, open_engines
 from ledger.ledger import Ledger
 from ledger.migrate import migrate
-from ledger.tables_receiving import secrets as _secrets
+from ledger.schema import metadata as _metadata
 from ledger.vault import Vault
 from schemas.operation import Expect, Operation
 from schemas.states import Mode, Reading, State
@@ -88,7 +88,7 @@ class PostgresServer:
             guards = connection.execute(
                 "SELECT count(*) FROM pg_trigger WHERE tgrelid = 'history'::regclass AND NOT tgisinternal AND tgenabled = 'O'"
             ).fetchall()
-            for table in _secrets.metadata.tables:
+            for table in _metadata.tables:
                 connection.execute(sql.SQL("DELETE FROM {}").format(sql.Identifier(table)))
         if version == self.version and guards == [(_HISTORY_GUARDS,)]:
             self.clean.append(name)

@@ -12,11 +12,10 @@ from alembic.migration import MigrationContext
 from ledger.engine import Engines, open_engines
 from ledger.errors import LedgerError, SchemaTooNewError, SchemaTooOldError
 from ledger.migrate import check, migrate
+from ledger.schema import metadata
 from ledger.tables import history
-from ledger.tables_receiving import secrets
 from tests.conformance.conftest import Database
 
-metadata = secrets.metadata  # with the tables of both modules
 HISTORY_ROW = {
     "operation": "op_1", "seq": 1, "at": 1, "actor": "a", "from_state": "", "to_state": "create_pending", "cause": "request",
     "cause_id": "", "code": "", "changes": b"{}", "text_hash": b"", "prev_hash": b"", "hash": b"h",

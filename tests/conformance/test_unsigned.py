@@ -1,15 +1,18 @@
 """Deliveries that nobody signed: hints within a budget, on both databases (B8)."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import sqlalchemy as sa
 
-from ledger import tables
+from ledger import bounds, inbox, tables
 from ledger.engine import Engines
+from ledger.transaction import View
 from ledger.vault import Vault
 from lifecycle.rules_other import BUDGET_SECONDS
 from schemas.contract import EventMap
+from schemas.delivery import Delivery
 from schemas.operation import SECOND
 from schemas.states import Reading
 from tests.conformance.house import NOW, REPORTS, Record, delivery, reading
@@ -85,6 +88,68 @@ def test_a_signed_delivery_is_read_at_once(record: Record) -> None:
     record.now = NOW + 21 * SECOND
     record.ingest(delivery(1, "job-1"))
     assert _due(record) == NOW + 21 * SECOND
+
+
+def unsigned(number: int, job: str, **changes: Any) -> Delivery:
+    """Return a delivery that no secret has signed."""
+    made = delivery(number, job, **changes)
+    return replace(made, secret_id="", scheme_id="refetch", received_at=NOW + number)
+
+
+def test_an_unsigned_flood_is_kept_in_bounded_rows(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B8, B10: of what nobody signed the newest stay, of the account and of each operation; what a secret signed is never touched."""
+    monkeypatch.setattr(bounds, "UNMATCHED_KEPT", 20)
+    monkeypatch.setattr(bounds, "MATCHED_KEPT", 5)
+    record.accept(1, "job-1")
+    record.ingest(*(delivery(900_000 + number, f"signed-{number}") for number in range(30)))
+    record.ingest(delivery(800_000, "job-1"))
+    for start in range(0, 300, 60):
+        record.ingest(*(unsigned(start + number, f"forged-{start + number}") for number in range(60)))
+        record.ingest(*(unsigned(10_000 + start + number, "job-1") for number in range(60)))
+        record.ingest(unsigned(20_000 + start, "", provider="other", readable=False, problem="not JSON"))
+        counted = _count(record, tables.deliveries.c.secret_id == "", tables.deliveries.c.provider == "reports")
+        assert counted <= 20 + 5
+    assert _count(record, tables.deliveries.c.secret_id == "s1") == 31
+    with record.engines.read.begin() as connection:
+        kept = connection.execute(
+            sa.select(tables.deliveries.c.remote_job_id)
+            .where(tables.deliveries.c.secret_id == "", tables.deliveries.c.remote_job_id.like("forged-%"))
+            .order_by(tables.deliveries.c.received_at)
+        ).scalars()
+        assert list(kept) == [f"forged-{number}" for number in range(280, 300)]
+        jobs = set(connection.execute(sa.select(tables.remote_jobs.c.remote_job_id)).scalars())
+    assert len([job for job in jobs if job.startswith("forged-")]) == 20
+    assert len([job for job in jobs if job.startswith("signed-")]) == 30
+    assert "job-1" in jobs
+    assert record.faults() == []
+
+
+def test_a_job_that_was_forgotten_is_known_again_by_its_name(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B6, B10: after a flood has pushed out the mention of a job, its early delivery attaches like any other."""
+    monkeypatch.setattr(bounds, "UNMATCHED_KEPT", 1)
+    record.ingest(unsigned(1, "job-1"), unsigned(2, "job-2"), unsigned(3, "job-3"))
+    assert _count(record, tables.deliveries.c.remote_job_id == "job-1") == 0
+    record.ingest(unsigned(4, "job-1"))
+    record.accept(1, "job-1")
+    with record.engines.read.begin() as connection:
+        row = connection.execute(sa.select(tables.deliveries).where(tables.deliveries.c.remote_job_id == "job-1")).one()
+    assert row.status == "applied"
+
+
+def test_an_element_is_shown_without_its_body_once_the_whole_is_gone(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B10: an array that nobody signed may lose its first element before its last: nothing raises."""
+    monkeypatch.setattr(bounds, "UNMATCHED_KEPT", 1)
+    first = unsigned(1, "job-1")
+    record.ingest(first, replace(unsigned(2, "job-2"), parent=first.id, body=b""))
+    with record.engines.read.begin() as connection:
+        shown = inbox.stored(View(connection, record.vault), unsigned(2, "").id, None)
+    assert shown is not None
+    assert shown["body"] is None
+
+
+def _count(record: Record, *conditions: Any) -> int:
+    with record.engines.read.begin() as connection:
+        return int(connection.execute(sa.select(sa.func.count()).select_from(tables.deliveries).where(*conditions)).scalar_one())
 
 
 def _due(record: Record) -> int:

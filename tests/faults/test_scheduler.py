@@ -52,7 +52,7 @@ async def _held(home: Whole, provider: Slow, count: int) -> None:
 
 
 async def _nothing_checked_out(home: Whole) -> None:
-    """A tick may look at the record just now; a connection held by a call stays out for as long as the call hangs."""
+    """Wait for a moment without any: a tick may look at the record just now, but a call hangs for as long as we wait."""
     pool: Any = home.ledger.engines.read.pool
     await eventually(lambda: pool.checkedout() == 0)
 

@@ -2,10 +2,12 @@
 
 import asyncio
 import gzip
+import json
 from pathlib import Path
 
 import pytest
 
+from gateway import bounds
 from ledger import inbox
 from ledger.quarantine import KEPT
 from schemas.operation import SECOND
@@ -188,5 +190,35 @@ def test_a_forged_flood_starves_nobody_and_fills_nothing(tmp_path: Path) -> None
             assert len(rows) <= KEPT
             assert len(await home.ledger.read(inbox.listed, status="applied", provider="reports", limit=100)) == 20
             assert home.counted["receiver.quarantine", "dropped"] > 0
+
+    asyncio.run(scenario())
+
+
+def test_slow_senders_of_large_bodies_do_not_fill_the_memory(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B10: what large bodies hold while they arrive is bounded for the house; small ones find room, and all do once it is free."""
+    monkeypatch.setattr(bounds, "HELD_BYTES", 300_000)
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home, running(home.app, home.gate.settings.web) as served:
+            large = genuine(home, json.dumps({"id": "large", "pad": "x" * 300_000}).encode())
+            held, slow = home.gate.bodies, []
+            for _ in range(2):
+                reader, writer = await asyncio.open_connection(served.host, served.port)
+                writer.write(post(b"", b"Content-Length: 900000", length=False) + b"x" * 200_000)
+                await writer.drain()
+                slow.append((reader, writer))
+            async with asyncio.timeout(SECONDS):
+                while held.held < 2 * (200_000 - bounds.FREE_BYTES):  # noqa: ASYNC110 - the server tells nobody; the timeout bounds it
+                    await asyncio.sleep(0.01)
+            refused = await exchange(served, large)
+            assert (refused.status, refused.headers["retry-after"]) == (503, "5")
+            assert held.held <= bounds.HELD_BYTES
+            assert (await exchange(served, genuine(home, event("small")))).status == 200
+            for _, writer in slow:
+                writer.close()
+            async with asyncio.timeout(SECONDS):
+                while held.held:  # noqa: ASYNC110 - as above
+                    await asyncio.sleep(0.01)
+            assert (await exchange(served, large)).status == 200
 
     asyncio.run(scenario())

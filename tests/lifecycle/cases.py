@@ -32,6 +32,7 @@ from schemas.evidence import (
     JobsConflict,
     Lapsed,
     NotSent,
+    PredecessorSeen,
     Read,
     ReadFailed,
     RefreshAsked,
@@ -40,6 +41,7 @@ from schemas.evidence import (
     ResultInvalid,
     StatusFacts,
     StoredFile,
+    SucceededBy,
 )
 from schemas.operation import SECOND, Operation
 from schemas.states import FINAL, PARKED, Answer, CancelOutcome, Cause, Errand, Mode, Question, Reading, State
@@ -125,7 +127,7 @@ def operation(state: State, **changes: Any) -> Operation:
     if state in ASKS:
         values.update(question_id="q_1", question_kind=ASKS[state])
     if state is State.AWAITING_APPROVAL:
-        values.update(approval_deadline=hour, due_at=hour, create_deadline=None, result_deadline=None)
+        values.update(approval_deadline=hour, question_until=hour, due_at=hour, create_deadline=None, result_deadline=None)
     if state in PARKED or state in FINAL:
         values.update(due_at=None)
     if state in FINAL:
@@ -147,6 +149,9 @@ EVIDENCE: dict[str, Evidence] = {
     "reported rejected": Reported(by="svc", outcome="rejected", message="no"),
     "reported unknown": Reported(by="svc", outcome="unknown"),
     "reported not sent": Reported(by="svc", outcome="not_sent"),
+    "superseded": SucceededBy(by="agent", operation="op_2", how="supersedes"),
+    "resumed": SucceededBy(by="agent", operation="op_2", how="resumes"),
+    "predecessor over": PredecessorSeen(operation="op_0", state=State.CANCELLED),
     "hinted": Hinted(delivery_id="dlv_1", event_type="job.succeeded", claimed_state="succeeded"),
     "lapsed": Lapsed(),
     "create lost": AttemptLost(attempt_id="att_1", errand=Errand.CREATE, sent_before=NOW),

@@ -10,7 +10,7 @@ from lifecycle.arrows import ARROWS
 from lifecycle.case import Case, Draft, IllegalArrowError
 from lifecycle.judge import decide
 from lifecycle.questions import ANSWERS, ASKS
-from schemas.evidence import AttemptLost, Evidence, JobKnown, NotSent
+from schemas.evidence import AttemptLost, Evidence, JobKnown, NotSent, PredecessorSeen
 from schemas.operation import SECOND, Operation
 from schemas.states import Answer, Cause, Errand, Question, Reading, State
 from tests.lifecycle.cases import (
@@ -30,7 +30,7 @@ from tests.lifecycle.cases import (
 S = State
 SPECIFIED = """
 awaiting_approval -> create_pending withdrawn
-create_pending -> accepted observing result_collecting create_unknown failed withdrawn quarantined
+create_pending -> accepted observing result_collecting create_unknown failed withdrawn quarantined awaiting_approval
 awaiting_outcome -> accepted failed create_unknown withdrawn quarantined
 create_unknown -> accepted observing result_collecting create_pending failed withdrawn create_unresolved quarantined
 accepted -> observing cancel_requested result_collecting failed cancelled result_timed_out quarantined
@@ -74,8 +74,10 @@ def variants(state: State) -> list[Operation]:
     none: dict[str, Any] = {}
     found = [base, replace(base, **over), replace(base, absences=5)]
     if state is State.AWAITING_APPROVAL:
-        found.append(replace(base, approval_deadline=long_ago))
+        found.append(replace(base, question_until=long_ago))
+        found.append(replace(base, waits_for="op_0", approval_deadline=None))
     if state in {State.CREATE_PENDING, State.CREATE_UNKNOWN}:
+        found.append(replace(base, waits_for="op_0"))
         wish = replace(base, cancel_requested_at=NOW - SECOND, cancel_outcome="requested")
         found += [
             wish,
@@ -95,6 +97,7 @@ def variants(state: State) -> list[Operation]:
 def pieces(state: State) -> list[Evidence]:
     found = list(EVIDENCE.values())
     found += [read(Reading.CANCELLED), read(Reading.EXPIRED)]
+    found += [PredecessorSeen(operation="op_0", state=seen) for seen in State]
     found += [NotSent(errand=Errand.CREATE, error="x", was_lost=True), NotSent(errand=Errand.COLLECT, error="x")]
     found.append(AttemptLost(attempt_id="att", errand=Errand.COLLECT, sent_before=NOW))
     found.append(JobKnown(remote_job_id=JOB, source="recovery"))

@@ -16,8 +16,9 @@ from cli.world import RealWorld
 from gateway.keys import SCOPES, new_key
 from ledger import queries
 from ledger.audit import self_audit, verify
+from ledger.keyfile import load_or_create_keys
 from ledger.ledger import Ledger
-from ledger.vault import Vault, load_or_create_key
+from ledger.vault import Vault
 from schemas.commands import AddKey
 from simulator.signing import standard_webhook
 from tests.cli.stage import SECRET, Running, Stage, free_port, reports
@@ -183,7 +184,7 @@ def town(
         text = text.replace(old, new)
     file.write_text(text, encoding="utf-8")
     stage = Stage(folder=folder, environment={**stage.environment, **BRISK, "GATEWAY_DATABASE_URL": url, **environment})
-    vault = Vault(load_or_create_key(str(folder / "var" / "master.key")))
+    vault = Vault(*load_or_create_keys(str(folder / "var" / "master.key")))
     record = Ledger.open(url, vault=vault, contracts={}, application_name="test")
     key_id, key, digest = new_key(WORLD)
     record.write_now(AddKey(id=key_id, key_sha256=digest, owner=OWNER, subject="agent-7", scopes=SCOPES, now=WORLD.now()))

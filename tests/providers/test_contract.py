@@ -418,3 +418,18 @@ def test_any_bytes_are_a_contract_or_faults(data: bytes) -> None:
     """A file of any bytes is refused with faults."""
     with pytest.raises(ContractError):
         load(data)
+
+
+@pytest.mark.parametrize(
+    ("limits", "schemes", "expected"),
+    [
+        ("", '[signature]\nprimitive = "refetch"\n', 65_536),
+        ("[limits]\nconcurrency = 2\n", '[signature]\nprimitive = "refetch"\n', 65_536),
+        ("[limits]\ndelivery_bytes = 500000\n", '[signature]\nprimitive = "refetch"\n', 500_000),
+        ("", '[[signature]]\nprimitive = "refetch"\n[[signature]]\nprimitive = "token"\ntoken = { in = "query", name = "t" }\n', 1_048_576),
+    ],
+)
+def test_what_anybody_can_send_is_small_unless_the_contract_says_otherwise(limits: str, schemes: str, expected: int) -> None:
+    """An unsigned delivery only names a job; a stranger cannot fill the disk with megabytes of it (B8, B10)."""
+    text = f'name = "p"\n{schemes}[event]\nbody_signed = false\njob_id = "body:id"\n{limits}'
+    assert load(text.encode()).limits.delivery_bytes == expected

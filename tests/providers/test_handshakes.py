@@ -3,6 +3,7 @@
 import hashlib
 import hmac
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.contract import ContractError, load
-from providers.handshakes import answer
+from providers.handshakes import answer, distrusted
+from providers.verification import prepare
 from schemas.contract import Contract
 from schemas.delivery import HandshakeAnswer, InboundRequest, Reason, Refused, Secret, Verdict, Verified
 
@@ -75,6 +77,37 @@ def told(found: HandshakeAnswer | None) -> tuple[int, dict[str, str], bytes]:
 
 def digest(secret: bytes, text: str, algorithm: str = "sha256") -> str:
     return hmac.new(secret, text.encode(), algorithm).hexdigest()
+
+
+def test_front_s_signed_challenge_is_wrapped_in_json() -> None:
+    """A signed request with X-Front-Challenge is answered with the challenge; an unsigned one, or one without it, is none."""
+    sync = request(headers={"X-Front-Challenge": "abc-123"}, body={"type": "sync", "authorization": {"id": "cmp_1"}})
+    assert told(asked(shipped("front"), sync, GENUINE)) == (200, JSON, b'{"challenge": "abc-123"}')
+    assert asked(shipped("front"), sync, None) is None
+    assert asked(shipped("front"), sync, FORGED) is None
+    assert asked(shipped("front"), request(body={"type": "inbound_received"}), GENUINE) is None
+
+
+def test_a_challenge_that_anybody_may_have_signed_is_no_delivery() -> None:
+    """Braintree's challenge is answered with the key of the deliveries: what has its form is refused however it is signed (B9)."""
+    contract = shipped("braintree")
+    for challenge, signed in (("0123456789abcdef0123", True), ("bm90aWZpY2F0aW9uLz48YS8+", False), ("0123456789ABCDEF0123", False)):
+        found = asked(contract, request("GET", f"bt_challenge={challenge}"), public_key="ours")
+        assert found is not None
+        assert found.accepted is signed
+        if not signed:
+            continue
+        form = f"bt_signature={found.body.decode()}&bt_payload={challenge}".encode()
+        forged = replace(request(), headers=((b"content-type", b"application/x-www-form-urlencoded"),), body=form)
+        verdict = prepare(contract.signatures, SECRETS, {"public_key": "ours"}).verify(forged, NOW)
+        assert isinstance(verdict, Verified), "the signature is right: that is the attack"
+        refused = distrusted(contract, verdict)
+        assert isinstance(refused, Refused)
+        assert not refused.genuine
+    genuine = Verified(scheme_id="s", secret_id="new", signed=b"PD94bWwgdmVyc2lvbj0iMS4wIiBlbmNvZGluZz0iVVRGLTgiPz4K")
+    assert distrusted(contract, genuine) == genuine
+    assert distrusted(contract, FORGED) == FORGED
+    assert distrusted(shipped("zoom"), replace(genuine, signed=b"0123456789abcdef0123")).secret_id == "new"
 
 
 # --- the twelve kinds

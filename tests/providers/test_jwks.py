@@ -6,6 +6,9 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 
+from providers.contract_faults import Faults
+from providers.contract_signature import read_schemes
+from providers.key_requests import KeyRequest, key_request
 from providers.verification import KeyStore, check_secret, key_urls, prepare
 from providers.verification.jwk import MAX_DOCUMENT, MAX_KEYS, read_set
 from providers.verification.keys import KeyMaterialError
@@ -202,3 +205,57 @@ def test_what_a_document_says_is_read_once() -> None:
     documents[URL] = b"{}"
     assert store.key_set(URL, "") is first
     assert isinstance(prepare([rules()], []).verify(request([(b"x-s", ED.sign(BODY).hex().encode())]), NOW * SECOND, store), Verified)
+
+
+POST = {"key_id": "{kid}", "client_id": "{param:client_id}", "note": "plain {text}"}
+ONE_BY_ONE = scheme(primitive="jwt", token={"in": "bearer"}, algs=["EdDSA"], keysource={"kind": "jwks", "url": URL, "post": POST})
+
+
+def tokened(header: dict[str, str], keys: KeyStore | None = None) -> Verdict:
+    head, claims = (b64(json.dumps(item).encode()) for item in ({"alg": "EdDSA", **header}, {"iat": NOW}))
+    token = f"{head}.{claims}.{b64(ED.sign(f'{head}.{claims}'.encode()))}"
+    return judged(ONE_BY_ONE, request([(b"authorization", f"Bearer {token}".encode())]), keys=keys)
+
+
+def test_a_key_that_is_given_out_one_by_one_is_wanted_by_its_id() -> None:
+    """What is wanted is the one of this id, as an address of its own; a token without an id is refused: there is nothing to ask for."""
+    missing = tokened({"kid": "k1"})
+    assert isinstance(missing, Refused)
+    assert missing.wanted == WantedKey(url=f"{URL}#k1", kid="k1")
+    document = json.dumps({"key": jwk(ED.public_key(), "k1")}).encode()
+    assert isinstance(tokened({"kid": "k1"}, KeyStore({f"{URL}#k1": document})), Verified)
+    assert reason(tokened({"kid": "k2"}, KeyStore({f"{URL}#k2": document}))) is Reason.KEY_UNAVAILABLE
+    assert reason(tokened({}, KeyStore({f"{URL}#": document, URL: document}))) is Reason.MISSING_FIELD
+
+
+def test_how_a_key_is_asked_for_is_the_contract_s() -> None:
+    """The id goes out as JSON to the contract's address; another address is read plainly; a missing constant asks nothing."""
+    asked = key_request([ONE_BY_ONE], {"client_id": "c"}, f'{URL}#k"}}#2')
+    assert asked is not None
+    assert (asked.method, asked.url) == ("POST", URL)
+    assert json.loads(asked.body) == {"key_id": 'k"}#2', "client_id": "c", "note": "plain {text}"}
+    assert key_request([ONE_BY_ONE], {}, f"{URL}#k1") is None
+    assert key_request([ONE_BY_ONE, BY_KID], {"client_id": "c"}, "https://other.example/#k1") == KeyRequest(
+        method="GET", url="https://other.example/#k1"
+    )
+    assert key_request([ONE_BY_ONE], {"client_id": "{kid}"}, f"{URL}#k1") is not None
+    assert b'"{kid}"' in (key_request([ONE_BY_ONE], {"client_id": "{kid}"}, f"{URL}#k1") or KeyRequest(method="", url="")).body
+
+
+@pytest.mark.parametrize(
+    "source",
+    [
+        {"kind": "jwks", "url": URL, "post": "x"},
+        {"kind": "jwks", "url": URL, "post": {}},
+        {"kind": "jwks", "url": URL, "post": {"key_id": 1}},
+        {"kind": "jwks", "url": URL, "post": {"key_id": "k"}},
+        {"kind": "jwks", "url": URL, "jku_allow": [URL], "post": POST},
+        {"kind": "jwks", "jku_allow": [URL], "post": POST},
+        {"kind": "static", "format": "pem", "post": POST},
+    ],
+)
+def test_asking_one_by_one_needs_the_contract_s_own_address(source: dict[str, Any]) -> None:
+    """Credentials go to no address that a sender names, and never without an id."""
+    faults = Faults()
+    read_schemes([{"primitive": "jwt", "token": {"in": "bearer"}, "algs": ["EdDSA"], "keysource": source}], faults, listed=True)
+    assert faults.all()

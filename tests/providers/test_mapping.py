@@ -173,6 +173,16 @@ def test_form_bodies_are_read_as_fields() -> None:
     assert not one(b"a=1&" * 1_001, rules, headers=FORM).readable
 
 
+def test_a_form_field_that_only_begins_like_json_is_text() -> None:
+    """What a person wrote ("[photo]", "{hi") does not make a genuine delivery a dead letter; where the contract looks inside, it does."""
+    rules = EventMap(job_id="body:MessageSid || CallSid", type="body:payload.type", state="body:(inner || @).state")
+    event = one(b"MessageSid=SM1&Body=%5Bphoto%5D&MessageStatus=%7Bhi", rules, headers=FORM)
+    assert (event.readable, event.remote_job_id) == (True, "SM1")
+    assert one(b"MessageSid=%5BSM1", rules, headers=FORM).remote_job_id == "[SM1"
+    for name in (b"payload", b"inner"):
+        assert not one(b"MessageSid=SM1&" + name + b"=%7Bhi", rules, headers=FORM).readable
+
+
 def test_a_delivery_without_body_places_needs_no_json() -> None:
     """A contract that reads only headers and parameters takes any body."""
     event = one(b"\x00\xff", EventMap(id="query:id", type="header:X-Type"), query=b"id=a%20b&x=1", headers=[(b"x-type", b" t ")])

@@ -14,14 +14,15 @@ from cryptography.hazmat.primitives.asymmetric import ed25519
 
 from ledger.fetches import COOL_DOWN_SECONDS, handshakes_of, published_keys
 from ledger.ledger import Ledger
+from providers.key_requests import key_request
 from reconciler.addresses import is_public
 from reconciler.fetching import MAX_BYTES, Fetcher
 from reconciler.transport import Transport
-from schemas.contract import Contract
+from schemas.contract import Contract, SignatureScheme
 from schemas.delivery import HandshakeAnswer
 from schemas.operation import SECOND
 from schemas.receiving import NoteHandshake, WantKey
-from tests.providers.signing import jwk
+from tests.providers.signing import jwk, scheme
 from tests.reconciler.houses import open_ledger
 from tests.reconciler.servers import Handler, Server, answering, header, response, serving
 from tests.reconciler.worlds import StillWorld
@@ -63,7 +64,7 @@ class Bench:
 
 @contextlib.asynccontextmanager
 async def bench(
-    folder: Path, handler: Handler, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, **more: Any
+    folder: Path, handler: Handler, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, asks: Any = None, **more: Any
 ) -> AsyncIterator[Bench]:
     async def everywhere(_: str, __: int) -> list[str]:
         return ["127.0.0.1"]
@@ -72,7 +73,7 @@ async def bench(
         ledger = open_ledger(folder, {"keyed": Contract(name="keyed", digest="d")})
         world = StillWorld()
         rules = {"resolve": everywhere, "permitted": lambda address: address == "127.0.0.1", **more}
-        fetcher = Fetcher(record=ledger, world=world, transport=Transport(world, tls=client_tls, **rules), providers=["keyed"])
+        fetcher = Fetcher(record=ledger, world=world, transport=Transport(world, tls=client_tls, **rules), providers=["keyed"], asks=asks)
         try:
             yield Bench(ledger, world, fetcher, server)
         finally:
@@ -182,5 +183,40 @@ def test_nothing_inside_is_ever_dialled(scheme: str, tmp_path: Path, server_tls:
             assert await at.fetcher.run_once() == {"fetched": 0, "failed": 1}
             assert at.server.connections == 0
             assert await at.outcomes() == ["forbidden_address" if scheme == "https" else "forbidden_scheme"]
+
+    run(scenario)
+
+
+def test_a_key_is_asked_for_by_its_id_as_the_contract_says(
+    tmp_path: Path, server_tls: ssl.SSLContext, client_tls: ssl.SSLContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    """B2: a POST with the id and the account's constants, at the contract's address alone; the answer is kept for that id."""
+    one = json.dumps({"key": json.loads(SET)["keys"][0], "request_id": "r"}).encode()
+    schemes: list[SignatureScheme] = []
+    params = {"secret": "canary-of-the-account"}
+
+    async def scenario() -> None:
+        asks = {"keyed": lambda url: key_request(schemes, params, url)}
+        async with bench(tmp_path, answering(response(200, one), response(200, SET)), server_tls, client_tls, asks) as at:
+            address = f"https://provider.test:{at.server.port}/key/get"
+            post = {"key_id": "{kid}", "secret": "{param:secret}"}
+            schemes.append(
+                scheme(primitive="jwt", algs=["EdDSA"], token={"in": "bearer"}, keysource={"kind": "jwks", "url": address, "post": post})
+            )
+            await at.want('/key/get#k1"}#')
+            await at.fetcher.run_once()
+            await at.want("/other#k1")
+            await at.fetcher.run_once()
+            asked, other = at.server.requests
+            assert asked.startswith(b"POST /key/get HTTP/1.1\r\n")
+            assert json.loads(asked.partition(b"\r\n\r\n")[2]) == {"key_id": 'k1"}#', "secret": "canary-of-the-account"}
+            assert other.startswith(b"GET /other HTTP/1.1\r\n")
+            assert b"canary" not in other
+            assert await at.documents() == [one, SET]
+            params.clear()
+            await at.want("/key/get#k2")
+            assert (await at.fetcher.run_once())["failed"] == 1
+            assert len(at.server.requests) == 2
+            assert "canary" not in caplog.text
 
     run(scenario)

@@ -7,9 +7,10 @@ from collections.abc import Callable, Coroutine, Mapping
 from typing import Any
 
 import pytest
+from apscheduler.jobstores.memory import MemoryJobStore
 
 from ledger.errors import LedgerUnavailableError
-from reconciler.ticks import Duty, Ticks
+from reconciler.ticks import Duty, Interval, Ticks
 from tests.reconciler.servers import until
 
 
@@ -47,6 +48,11 @@ def test_settings_that_do_not_hold_are_refused_at_start() -> None:
         ticks._scheduler.configure(timezone="UTC", job_defaults={"misfire_grace_time": 1})
         with pytest.raises(RuntimeError, match="sweep"):
             ticks.start()
+        elsewhere = Ticks((Duty(name="sweep", seconds=9, run=_nothing),), monotonic=time.monotonic)
+        elsewhere._scheduler.remove_jobstore("default")
+        elsewhere._scheduler.add_jobstore(MemoryJobStore(), "default")
+        with pytest.raises(RuntimeError, match="sweep"):
+            elsewhere.start()
 
     run(scenario)
 
@@ -117,6 +123,57 @@ def test_a_clock_that_is_set_back_does_not_stop_the_duties() -> None:
         assert ticks.revive() == 1
         seen = duty.runs
         await until(lambda: duty.runs > seen, 3)
+        ticks.stop()
+
+    run(scenario)
+
+
+def test_a_leap_of_a_year_is_made_up_for_in_one_step() -> None:
+    """B106, C2: the scheduler's clock leaps by a year over ticks of a fifth of a second: a date or two, not 157 million."""
+    trigger = Interval(seconds=0.2, timezone=dt.UTC)
+    began = trigger.get_next_fire_time(None, trigger.start_date)
+    for leap in (dt.timedelta(days=365), dt.timedelta(seconds=0.7), dt.timedelta(0)):
+        assert began is not None
+        now = began + leap
+        found: list[dt.datetime] = []
+        following: dt.datetime | None = began
+        while following is not None and following <= now:  # what the scheduler does for every job that is due
+            found.append(following)
+            following = trigger.get_next_fire_time(following, now)
+            assert len(found) <= 4, "a date for every missed time"
+        assert following is not None
+        assert now - found[-1] <= trigger.interval
+        assert dt.timedelta(0) < following - now <= trigger.interval
+
+
+def test_a_duty_that_hangs_fails_or_never_runs_is_late() -> None:
+    """C2, B107: a duty is late once it has not gone well for three intervals and two limits of monotonic time; a good run ends that."""
+    clock = 0.0
+    failing = True
+
+    async def fails() -> Mapping[str, int]:
+        if failing:
+            raise LedgerUnavailableError
+        return {}
+
+    async def scenario() -> None:
+        nonlocal clock, failing
+        duties = (
+            Duty(name="never", seconds=10, run=_nothing, limit=5),
+            Duty(name="fails", seconds=10, run=fails, limit=5),
+            Duty(name="well", seconds=10, run=_nothing, limit=5),
+        )
+        ticks = Ticks(duties, monotonic=lambda: clock)
+        ticks.start()
+        clock = 40.0
+        await ticks.run_once(duties[1])
+        await ticks.run_once(duties[2])
+        assert ticks.late() == []
+        clock = 41.0
+        assert ticks.late() == ["never", "fails"]
+        failing = False
+        await ticks.run_once(duties[1])
+        assert ticks.late() == ["never"]
         ticks.stop()
 
     run(scenario)

@@ -1,6 +1,6 @@
 """Thousands of seeds of the simulated world; a failing one is printed and can be told again.
 
-`SIMULATION_SEEDS=N` tells N stories (default below: two minutes on two cores with `-n 2`); `SIMULATION_SEED=N` tells one
+`SIMULATION_SEEDS=N` tells N stories (default below: a minute and a half on two cores with `-n 2`); `SIMULATION_SEED=N` tells one
 and prints it whole (`-s`). What a story is, and what is watched, is in docs/simulation.md.
 """
 
@@ -12,7 +12,7 @@ import pytest
 from schemas.states import FINAL
 from tests.simulation.story import Options, tell
 
-SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "2400"))
+SEEDS: Final = int(os.environ.get("SIMULATION_SEEDS", "2000"))
 CHUNKS: Final = 24  # so that several test processes share the seeds
 ORDER_SEEDS: Final = 60
 _FINAL_WORDS: Final = frozenset(str(state) for state in FINAL)
