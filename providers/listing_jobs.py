@@ -86,5 +86,7 @@ def _result(contract: Contract) -> str:
 
 
 def _time(seconds: int) -> str:
-    amount, unit = (seconds // _DAY, "day") if seconds >= 2 * _DAY else (seconds // _HOUR, "hour") if seconds >= _HOUR else (seconds, "second")
+    amount, unit = (
+        (seconds // _DAY, "day") if seconds >= 2 * _DAY else (seconds // _HOUR, "hour") if seconds >= _HOUR else (seconds, "second")
+    )
     return f"{amount} {unit}" + ("" if amount == 1 else "s")

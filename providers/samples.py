@@ -3,26 +3,27 @@
 Deliveries are samples too; `providers/vectors.py` judges those. docs/contracts.md tells the keys of both.
 """
 
+import hashlib
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from typing import Any, Final
 
-from providers.interpret import cancel, create, has_result, status
+from providers.interpret import cancel, check_file, create, download, expected, has_result, status
 from providers.recovery import ListWalk, interpret_lookup
 from providers.requests import UnbuildableError
-from providers.results import collect_requests
+from providers.results import FileRequest, collect_requests
 from schemas.contract import Contract
-from schemas.evidence import Evidence, JobKnown, Kind, Read
-from schemas.http import AnsweredOutcome
+from schemas.evidence import Collected, Evidence, JobKnown, Kind, Read, ResultInvalid
+from schemas.http import AnsweredOutcome, HttpRequest
 from schemas.operation import SECOND, Operation
 from schemas.states import Mode, Reading, State
 
-KINDS: Final = ("create", "status", "cancel", "lookup", "list")
+KINDS: Final = ("create", "status", "cancel", "lookup", "list", "file")
 """The calls whose answers may be samples."""
 
 ANSWER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
-    "name": str, "why": str, "kind": str, "action": str, "request": str, "remembered": dict,
-    "status": int, "headers": dict, "body": str, "operation": str, "evidence": str,
+    "name": str, "why": str, "kind": str, "action": str, "request": str, "remembered": dict, "params": dict,
+    "status": int, "headers": dict, "body": str, "operation": str, "evidence": str, "role": str,
     "reading": str, "state": str, "job": str, "code": str, "progress": (int, float), "files": list,
 }  # fmt: skip
 """Keys of a sample answer and their types."""
@@ -36,7 +37,7 @@ def answer_faults(contract: Contract) -> Iterator[tuple[str, str]]:
     for sample in contract.samples:
         if "kind" in sample:
             fault = _unreadable(sample, contract)
-            faults = [fault] if fault else _differences(sample, contract.of(sample.get("action", "")))
+            faults = [fault] if fault else _differences(sample, contract.of(sample.get("action", "")).with_params(_params(sample)))
             yield from ((str(sample["name"]), text) for text in faults)
 
 
@@ -59,9 +60,11 @@ def _unreadable(sample: Mapping[str, Any], contract: Contract) -> str:
     if contract.actions and action not in contract.actions:
         return f"action must be one of {', '.join(contract.actions)}: which one's answer it is"
     contract = contract.of(action)
-    section = {"create": contract.create, "status": contract.status, "cancel": contract.cancel}.get(
-        kind, kind in contract.recovery.strategies
-    )
+    sections = {"create": contract.create, "status": contract.status, "cancel": contract.cancel, "file": contract.result}
+    section = sections.get(kind, kind in contract.recovery.strategies)
+    roles = [file.role for file in contract.result.files] if kind == "file" and contract.result is not None else []
+    if roles and sample.get("role", roles[0]) not in roles:
+        return f"role {sample['role'][:60]!r} is none of the result's files; use one of {', '.join(roles)}"
     return "" if section else f"the contract has no {kind}: write its section, or leave the sample out"
 
 
@@ -70,7 +73,7 @@ def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
     headers = tuple((str(name).lower(), str(value)) for name, value in sample.get("headers", {}).items())
     outcome = AnsweredOutcome(status=sample["status"], headers=headers, body=sample.get("body", "").encode())
     try:
-        evidence = _evidence(sample["kind"], outcome, operation, contract)
+        evidence = _evidence(sample, outcome, operation, contract)
     except UnbuildableError as error:
         return [f"its request cannot be built: {error}"]
     wanted = sample.get("evidence", Kind.READ.value)
@@ -92,8 +95,8 @@ def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
     ]
 
 
-def _evidence(kind: str, outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> Evidence | None:
-    match kind:
+def _evidence(sample: Mapping[str, Any], outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> Evidence | None:
+    match sample["kind"]:
         case "create":
             return create(outcome, operation, contract, _NOW)
         case "status":
@@ -102,9 +105,26 @@ def _evidence(kind: str, outcome: AnsweredOutcome, operation: Operation, contrac
             return cancel(outcome, operation, contract, _NOW)
         case "lookup":
             return interpret_lookup(outcome, operation, contract, _NOW)
+        case "file":
+            return _file(sample, outcome, operation, contract)
         case _:
             end = ListWalk.start(operation, contract, credential=None, now=_NOW).step(outcome, _NOW)
             return None if isinstance(end, ListWalk) else end
+
+
+def _file(sample: Mapping[str, Any], outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> Evidence:
+    """Return what an answer to a download says, without what a status answer would have declared of it."""
+    assert contract.result is not None, "a sample of a file is readable where there is a result"
+    files = contract.result.files
+    file = next((file for file in files if file.role == sample.get("role", files[0].role)), files[0])
+    wanted = expected(operation, contract, file, AnsweredOutcome(status=200, body=b"{}"))
+    request = HttpRequest(method="GET", url=operation.origin + "/")
+    refused = download(outcome, FileRequest(file=file, request=request, expected=wanted), operation, _NOW)
+    if refused is not None:
+        return refused
+    digest = hashlib.sha256(outcome.body).hexdigest()
+    problem = check_file(wanted, outcome, size=len(outcome.body), sha256=digest, head=outcome.body[:512])
+    return Collected(files=()) if problem is None else ResultInvalid(code=problem, files=())
 
 
 def _files(outcome: AnsweredOutcome, operation: Operation, contract: Contract) -> list[str]:
@@ -112,6 +132,10 @@ def _files(outcome: AnsweredOutcome, operation: Operation, contract: Contract) -
         return []
     files = collect_requests(operation, contract, outcome, credential=None)
     return [file.request.url for file in files] if isinstance(files, tuple) else [f"({files.kind.value})"]
+
+
+def _params(sample: Mapping[str, Any]) -> dict[str, str]:
+    return {str(name): str(value) for name, value in sample.get("params", {}).items()}
 
 
 def _asked(sample: Mapping[str, Any], contract: Contract) -> Operation:

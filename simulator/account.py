@@ -15,7 +15,7 @@ from schemas.http import AnsweredOutcome
 from schemas.operation import SECOND, Micros
 from schemas.states import ENDED_READINGS, Reading
 from simulator.routes import Call, routes
-from simulator.spoken import Documents, Named, content_of
+from simulator.spoken import Documents, Named
 
 _NOTHING: Final = AnsweredOutcome(status=404, headers=(("content-type", "application/json"),), body=b"{}")
 _MAX_JOBS: Final = 100_000
@@ -210,8 +210,7 @@ class Account:
         for job in reversed(self.jobs.values()) if method == "GET" else ():
             file = self.documents.files(job.named).get(url)
             if file is not None and not job.fate.result_gone:
-                kind = file.media_type or "application/octet-stream"
-                return AnsweredOutcome(status=200, headers=(("content-type", kind),), body=content_of(file))
+                return self.documents.file(file)
         return _NOTHING
 
     # --- cancel

@@ -9,8 +9,9 @@ from typing import Any, Final, TypeVar
 
 import anthropic
 import openai
-import replicate
+
 import stripe
+from replicate.client import Client as ReplicateClient
 
 from providers.contract import load
 from schemas.operation import Operation
@@ -96,7 +97,7 @@ async def test_openai_makes_and_cancels_a_background_response_that_the_gateway_s
 async def test_replicate_makes_and_reads_a_prediction_that_the_gateway_settles(tmp_path: Path) -> None:
     """A11: the answer itself is the result."""
     async with stage("replicate", tmp_path) as (provider, home):
-        client = replicate.Client(api_token="token", base_url=provider.base_url)  # noqa: S106 - of nobody
+        client = ReplicateClient(api_token="token", base_url=provider.base_url)  # noqa: S106 - of nobody
         made: Any = await called(lambda: client.predictions.create(version="9dcd6d78", input={"text": "Alice"}))
         assert made.status == "starting"
         await called(made.reload)
@@ -130,5 +131,5 @@ async def test_anthropic_makes_a_batch_and_reads_its_results_and_the_gateway_set
         assert made.processing_status == "in_progress"
         assert (await called(lambda: client.messages.batches.retrieve(made.id))).processing_status == "ended"
         items = await called(lambda: list(client.messages.batches.results(made.id)))
-        assert [item.custom_id for item in items] == ["item-0", "item-1"]
+        assert [item.custom_id for item in items] == [f"item-{number}" for number in range(4)]
         assert (await adopted(home, "anthropic", "message_batch", made.id, State.SUCCEEDED)).remote_state == "ended"
