@@ -28,6 +28,25 @@ ANSWER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
 }  # fmt: skip
 """Keys of a sample answer and their types."""
 
+_DECIDES: Final = {
+    "create": "create.accepted, create.rejected, create.not_executed, create.codes and create.job_id",
+    "status": "status.ok, status.not_found, status.state and status.job_id",
+    "cancel": "cancel.accepted, cancel.refused and cancel.not_executed",
+    "lookup": "recovery.items, recovery.match, recovery.equals, recovery.job_id and recovery.not_found",
+    "list": "recovery.items, recovery.match, recovery.equals, recovery.job_id and recovery.next",
+    "file": "the status and the file's media_type",
+}
+_PLACES: Final = {
+    "reading": "status.state, status.readings and status.outcome",
+    "state": "status.state and status.outcome",
+    "code": "create.error and status.error",
+    "progress": "status.progress and status.progress_scale",
+    "files": "result.readings, result.values and result.files",
+    "job": "create.job_id and recovery.job_id",
+    "remembered": "create.remember",
+}
+"""The keys of the contract that decide what an answer means: what a fault of a sample points to."""
+
 _NOW: Final = 1_790_000_000 * SECOND  # any moment: answers are judged alike at all of them
 _NO_ORIGIN: Final = "https://provider.invalid"
 
@@ -78,7 +97,8 @@ def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
         return [f"its request cannot be built: {error}"]
     wanted = sample.get("evidence", Kind.READ.value)
     if evidence is None or evidence.kind.value != wanted:
-        return [f"expected the evidence {wanted}, but it is {evidence.kind.value if evidence is not None else 'a page with more to come'}"]
+        came = evidence.kind.value if evidence is not None else "a page with more to come"
+        return [f"expected the evidence {wanted}, but it is {came}; {_DECIDES[sample['kind']]} decide"]
     found: dict[str, Any] = {"code": getattr(evidence, "code", None), "job": getattr(evidence, "remote_job_id", None)}
     facts = evidence.facts if isinstance(evidence, Read) else evidence.status if isinstance(evidence, JobKnown) else None
     if facts is not None:
@@ -89,7 +109,7 @@ def _differences(sample: Mapping[str, Any], contract: Contract) -> list[str]:
         found["files"] = _files(outcome, operation, contract)
     compared = ["reading", "state", "code", "progress", "files", *(["job", "remembered"] if isinstance(evidence, JobKnown) else [])]
     return [
-        f"expected {key} {sample[key]!r}, but found {found.get(key)!r}"
+        f"expected {key} {sample[key]!r}, but found {found.get(key)!r}; {_PLACES.get(key, _DECIDES[sample['kind']])} decide"
         for key in compared
         if key in sample and sample[key] != found.get(key)
     ]

@@ -9,7 +9,6 @@ from typing import Any, Final, TypeVar
 
 import anthropic
 import openai
-
 import stripe
 from replicate.client import Client as ReplicateClient
 
@@ -97,7 +96,7 @@ async def test_openai_makes_and_cancels_a_background_response_that_the_gateway_s
 async def test_replicate_makes_and_reads_a_prediction_that_the_gateway_settles(tmp_path: Path) -> None:
     """A11: the answer itself is the result."""
     async with stage("replicate", tmp_path) as (provider, home):
-        client = ReplicateClient(api_token="token", base_url=provider.base_url)  # noqa: S106 - of nobody
+        client = ReplicateClient(api_token="token", base_url=provider.base_url)
         made: Any = await called(lambda: client.predictions.create(version="9dcd6d78", input={"text": "Alice"}))
         assert made.status == "starting"
         await called(made.reload)
@@ -132,4 +131,4 @@ async def test_anthropic_makes_a_batch_and_reads_its_results_and_the_gateway_set
         assert (await called(lambda: client.messages.batches.retrieve(made.id))).processing_status == "ended"
         items = await called(lambda: list(client.messages.batches.results(made.id)))
         assert [item.custom_id for item in items] == [f"item-{number}" for number in range(4)]
-        assert (await adopted(home, "anthropic", "message_batch", made.id, State.SUCCEEDED)).remote_state == "ended"
+        assert (await adopted(home, "anthropic", "message_batch", made.id, State.SUCCEEDED)).remote_state == "ended/1"
