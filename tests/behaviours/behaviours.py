@@ -52,6 +52,12 @@ def _found_or_asked(can: Capability, end: End) -> Faults:
         yield f"the create was sent {end.made('create')} times, and nothing promises that this is one job"
 
 
+def _echoed(can: Capability, end: End) -> Faults:
+    """Demand that a signed callback with our reference finds the job, where nothing else does."""
+    yield from _one_job(end)
+    yield from _is(end, State.SUCCEEDED if can.recovers or can.echoes else State.CREATE_UNRESOLVED)
+
+
 def _named_or_found_or_asked(can: Capability, end: End) -> Faults:
     """Demand the job's end where its id does not stand in the spoiled body; else as for any lost answer."""
     yield from _succeeds(can, end) if can.id_beside else _found_or_asked(can, end)
@@ -232,6 +238,7 @@ _CREATING: Final = (
     _create("met a login page", "B069", _absent_or_asked, "html"),
     _create("redirected", "B060", _absent_or_asked, "redirect"),
     _create("told to slow down", "C3, B067", _sent_again, "slow_down"),
+    _behaviour("create dropped, and a callback names the operation", "B6, A6", _echoed, _creates, Script(create=("dropped",))),
     _behaviour("create refused", "A10", _refused, _creates, fate=Fate(refused=True)),
 )
 

@@ -18,6 +18,7 @@ class Capability:
     cancels: bool
     deletes: bool  # cancelled is what is gone after our cancel
     callbacks: bool
+    echoes: bool  # a signed callback names our operation beside its job
     names_job: bool  # a status answer says which job it is about
     files: bool  # the result is fetched
     fetched_at_home: bool  # from the provider's own origin
@@ -51,6 +52,11 @@ def capability(kind: Kind) -> Capability:
         cancels=cancel is not None,
         deletes=cancel is not None and cancel.absent_after_cancel,
         callbacks=bool(whole.signatures) and bool(whole.event.job_id),
+        echoes=bool(whole.signatures)
+        and whole.event.body_signed
+        and bool(whole.event.client_reference)
+        and create is not None
+        and any("{operation}" in template for _, template in create.add),
         names_job=bool(status.job_id),
         files=result is not None,
         fetched_at_home=all(address.startswith(whole.origin + "/") for address in addresses),

@@ -22,7 +22,9 @@ _FIELD = re.compile(r"\{\+?param\.([A-Za-z0-9_-]+)\}")
 def _configured(file: Path) -> Contract:
     """Return a shipped contract with a value for every constant of the account that it uses."""
     source = file.read_bytes()
-    return load(source, name=file.stem).with_params({name: f"{name}-1" for name in _FIELD.findall(source.decode())})
+    contract = load(source, name=file.stem)
+    shown = {name: value for sample in contract.samples if "kind" in sample for name, value in sample.get("params", {}).items()}
+    return contract.with_params({name: f"{name}-1" for name in _FIELD.findall(source.decode())} | shown)
 
 
 CONTRACTS = [contract for file in sorted(FOLDER.glob("*.toml")) if (contract := _configured(file)).kinds()]
