@@ -20,7 +20,7 @@ from cli.exposure import exposed
 from cli.house import House
 from cli.material import Stored
 from gateway.conflicts import USUAL
-from ledger import examine, inbox, queries
+from ledger import examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
 from ledger.keyfile import load_keys
@@ -31,6 +31,7 @@ from schemas.world import World
 Level = Literal["ok", "note", "warning", "fault"]
 FRESH: Final[Micros] = 90 * SECOND  # the slowest duty of the reconciler runs every minute
 SKEW: Final[Micros] = 2 * SECOND  # more than this and `readyz` fails
+SHOWN_ROWS: Final = 20
 ROOM_BYTES: Final = 1 << 30  # less free disk than this is told
 
 
@@ -189,6 +190,7 @@ def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
         return
     try:
         yield from _database(house)
+        yield from _rows(house)
         yield from _operations(house)
         yield from _heartbeats(house)
         yield from _inbox(house)
@@ -214,6 +216,14 @@ def _database(house: House) -> Iterator[Finding]:
     if clock is not None and abs(clock - house.world.now()) > SKEW:
         skew = (house.world.now() - clock) / SECOND
         yield Finding(level="fault", about="clock", found=f"this host is {skew:+.1f} s off the database's", cure="run NTP on both")
+
+
+def _rows(house: House) -> Iterator[Finding]:
+    """Tell the rows that were set aside because they cannot be read or written (B113)."""
+    for row in house.ledger.read_now(rowfaults.left_alone, SHOWN_ROWS):
+        cure = "gateway database check names what is wrong; it is tried again by itself, ever more seldom"
+        found = f"{row['row']} is left alone, for the {row['times']}. time: {row['reason']}"
+        yield Finding(level="fault", about=row["place"], found=found, cure=cure)
 
 
 def _operations(house: House) -> Iterator[Finding]:

@@ -3,7 +3,7 @@
 import logging
 import os
 import socket
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
@@ -199,9 +199,10 @@ def gate(
     closing: "Event",
     expects_reconciler: bool,
     refresh: Callable[[], Awaitable[None]] | None = None,
+    late: Callable[[], Sequence[str]] | None = None,
 ) -> "Gate":
     """Return what the HTTP edge is given."""
-    from gateway.gate import Gate, unrefreshed
+    from gateway.gate import Gate, nothing_late, unrefreshed
 
     return Gate(
         ledger=house.ledger,
@@ -211,6 +212,7 @@ def gate(
         open_artifact=opener(store(house.settings)),
         refresh=refresh or unrefreshed,
         expects_reconciler=expects_reconciler,
+        late=late or nothing_late,
         closing=closing,
     )
 

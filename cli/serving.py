@@ -156,7 +156,12 @@ class Process:
         house = self.house
         self._endpoints = Endpoints(self._made(house))
         gate = composition.gate(
-            house, endpoints=self._endpoints, closing=self._closing, expects_reconciler=self._reconciler, refresh=self._refresh
+            house,
+            endpoints=self._endpoints,
+            closing=self._closing,
+            expects_reconciler=self._reconciler,
+            refresh=self._refresh,
+            late=lambda: () if self._clockwork is None else self._clockwork.late(),  # of the one that a reload has put in place
         )
         await serve(create_app(gate), house.settings.web, on_started=self._told, stop=self._closing, listening=listening)
 

@@ -133,7 +133,7 @@ class _Door:
             answer = await self._answer(scope, tracked)
         except ProblemError as problem:
             await send_problem(problem, receive, send, drain=not complete)
-        except (LedgerBusyError, LedgerUnavailableError, LedgerClosedError, UnknownProviderError) as error:
+        except (LedgerBusyError, LedgerUnavailableError, LedgerClosedError, UnknownProviderError, TimeoutError) as error:
             code = "busy" if isinstance(error, LedgerBusyError) else "unavailable"
             self._gate.count("gateway.unavailable", {"code": code})
             await send_problem(ProblemError(code, "ask again", headers=(("Retry-After", "2"),)), receive, send, drain=not complete)
@@ -141,9 +141,10 @@ class _Door:
             await _send(answer, scope, send)
 
     async def _answer(self, scope: Scope, receive: Receive) -> Answer:
-        principal = _NOBODY
+        principal, web = _NOBODY, self._gate.settings.web
         if self._route.scope is not None:
-            principal = await self._keyring.principal(scope["headers"])
+            async with asyncio.timeout(web.answer_seconds):
+                principal = await self._keyring.principal(scope["headers"])
             principal.require(self._route.scope)
         headers: dict[str, str] = {}
         for raw_name, raw_value in scope["headers"]:
@@ -152,23 +153,25 @@ class _Door:
         body = b""
         if self._route.method != "GET":
             refuse_encoding(scope["headers"])
-            web = self._gate.settings.web
             body = await read_body(scope, receive, limit=web.api_body_bytes, seconds=web.body_seconds, bodies=self._gate.bodies)
             media_type = headers.get("content-type", "").partition(";")[0].strip().lower()
             if body and media_type != "application/json":
                 raise ProblemError("unsupported_media_type", "send Content-Type: application/json")
-        return await self._route.handler(
-            Call(
-                gate=self._gate,
-                watchers=self._watchers,
-                principal=principal,
-                path=scope.get("path_params", {}),
-                query=scope["query_string"],
-                headers=headers,
-                body=body,
-                receive=receive,
+        # A write that is cut here may be committed all the same: the caller's repeat is answered from the record.
+        async with asyncio.timeout(web.answer_seconds) as bound:
+            return await self._route.handler(
+                Call(
+                    gate=self._gate,
+                    watchers=self._watchers,
+                    principal=principal,
+                    path=scope.get("path_params", {}),
+                    query=scope["query_string"],
+                    headers=headers,
+                    body=body,
+                    receive=receive,
+                    bound=bound,
+                )
             )
-        )
 
 
 class _Fixed:

@@ -1,5 +1,6 @@
 """One authenticated request as a value, and its answer: what every handler takes and gives."""
 
+import asyncio
 import json
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -28,6 +29,13 @@ class Call:
     headers: Mapping[str, str]
     body: bytes = field(repr=False)
     receive: Receive = field(repr=False)
+    bound: asyncio.Timeout = field(repr=False, default_factory=lambda: asyncio.timeout(None))
+
+    def wait_longer(self, seconds: float) -> None:
+        """Put off the end of a handler that waits for something else than the database."""
+        until = self.bound.when()
+        if until is not None:
+            self.bound.reschedule(until + seconds)
 
     def parameters(self, *known: str) -> dict[str, str]:
         """Return the query's parameters. Raises 400 for one that is unknown, repeated, or not UTF-8."""

@@ -1,10 +1,11 @@
 """What the HTTP edge is given: the ledger, the configured endpoints, settings, time and chance, and where results lie."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gateway.bounds import Bodies
+from gateway.lines import Lines
 from ledger.ledger import Ledger
 from providers.verification import NO_KEYS, KeyStore, Verifier
 from schemas.contract import Contract
@@ -21,6 +22,11 @@ Counter = Callable[[str, Mapping[str, str]], None]
 
 async def unrefreshed() -> None:
     """Look for no stored secrets or published keys."""
+
+
+def nothing_late() -> Sequence[str]:
+    """Know of no duty."""
+    return ()
 
 
 def uncounted(_name: str, _labels: Mapping[str, str]) -> None:
@@ -85,5 +91,7 @@ class Gate:
     count: Counter = field(default=uncounted)
     refresh: Callable[[], Awaitable[None]] = unrefreshed  # read stored secrets and published keys anew, now
     expects_reconciler: bool = False  # it runs in this process: readyz demands fresh heartbeats
+    lines: Lines = field(default_factory=Lines)  # of the log about strangers
     bodies: Bodies = field(default_factory=Bodies)  # what arrives now
+    late: Callable[[], Sequence[str]] = nothing_late  # duties of this process that have not gone well for too long
     closing: asyncio.Event = field(default_factory=asyncio.Event)  # set at shutdown: waiting callers are answered at once

@@ -37,7 +37,8 @@ async def shake(gate: Gate, endpoint: Endpoint, request: InboundRequest, verdict
     elif answer.capture:
         await gate.refresh()  # the next request is signed with it
     gate.count("receiver.handshakes", {"provider": endpoint.name, "kind": answer.kind, "accepted": str(answer.accepted).lower()})
-    _log.info("receiver.handshake", provider=endpoint.name, kind=answer.kind, accepted=answer.accepted, reason=answer.reason)
+    if (more := gate.lines.room("handshake", endpoint.name, gate.world.monotonic())) is not None:
+        _log.info("receiver.handshake", provider=endpoint.name, kind=answer.kind, accepted=answer.accepted, reason=answer.reason, **more)
     return answer
 
 

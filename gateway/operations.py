@@ -133,6 +133,7 @@ async def _after_change(call: Call, known: str | None, wait: int) -> Operation:
             if settled(op):
                 return op
             known = view.etag(op)
+        call.wait_longer(wait)
         loop = asyncio.get_running_loop()
         until = loop.time() + wait
         while matches(known, view.etag(op)) and op.state not in FINAL:
@@ -180,13 +181,21 @@ async def find(call: Call) -> Answer:
         created_after=_time("created_after", asked.get("created_after")),
         created_before=_time("created_before", asked.get("created_before")),
     )
-    shown, place = await _page(call, wanted, status, limit, cursors.read(bound, cursor, (int, str)))
+    unreadable: list[str] = []
+    shown, place = await _page(call, wanted, status, limit, cursors.read(bound, cursor, (int, str)), unreadable=unreadable)
     following = None if place is None else cursors.write(bound, place)
-    return Answer(content={"operations": [view.operation(op, call.gate.settings.retention) for op in shown], "next_cursor": following})
+    listed = [view.operation(op, call.gate.settings.retention) for op in shown]
+    return Answer(content={"operations": listed, "unreadable": unreadable, "next_cursor": following})
 
 
 async def _page(
-    call: Call, wanted: queries.OperationFilter, status: PublicStatus | None, limit: int, after: tuple[int, str] | None
+    call: Call,
+    wanted: queries.OperationFilter,
+    status: PublicStatus | None,
+    limit: int,
+    after: tuple[int, str] | None,
+    *,
+    unreadable: list[str],
 ) -> tuple[list[Operation], tuple[int, str] | None]:
     """Return up to `limit` operations and the place to go on from, None at the end.
 
@@ -196,6 +205,7 @@ async def _page(
     shown: list[Operation] = []
     for _ in range(_ROUNDS):
         found = await call.gate.ledger.read(queries.operations, wanted, limit + 1, after)
+        unreadable += (name for name in found.unreadable if name not in unreadable)
         for op in found[:limit]:
             after = (op.created_at, op.id)
             if status is None or public_status(op) == status:

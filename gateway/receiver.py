@@ -55,7 +55,8 @@ class Receiver:
         except ProblemError as problem:
             reason = str(problem.extra.get("reason", problem.code))
             self._gate.count("receiver.refused", {"provider": name, "reason": reason})
-            _log.info("receiver.refused", provider=name, reason=reason)
+            if (more := self._gate.lines.room("refused", name, self._gate.world.monotonic())) is not None:
+                _log.info("receiver.refused", provider=name, reason=reason, **more)
             if problem.code == "delivery_refused":
                 self.shelf.refused(name, reason)
             await send_problem(problem, receive, send, drain=not read)

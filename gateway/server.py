@@ -5,6 +5,7 @@ Written against uvicorn 0.54's `httptools_impl.py`; `tests/gateway/test_server.p
 
 import asyncio
 import contextlib
+import logging
 import socket
 import stat
 from collections.abc import Awaitable, Callable, Generator
@@ -23,7 +24,26 @@ Started = Callable[[str], Awaitable[None] | None]
 
 _BACKLOG: Final = 2048
 _OVERHEAD_PER_BODY_BYTE: Final = 16  # one-byte chunks cost 5 bytes of framing each; far above is an attack on the parser's memory
+_LINES_A_SECOND: Final = 5
 _log = structlog.get_logger("gateway")
+
+
+class _Few(logging.Filter):
+    """Lets a few lines a second through: each of uvicorn's is about a malformed request, and strangers choose how many they send."""
+
+    _second, _lines = 0.0, 0
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Say whether there is room in the line's own second."""
+        second = float(int(record.created))
+        if second != self._second:
+            self._second, self._lines = second, 0
+        self._lines += 1
+        return self._lines <= _LINES_A_SECOND
+
+
+_requests = logging.getLogger("uvicorn.error.requests")
+_requests.addFilter(_Few())
 
 
 class _HeadTooLargeError(Exception):
@@ -40,6 +60,7 @@ class GuardedProtocol(HttpToolsProtocol):
         self._head_timer: asyncio.TimerHandle | None = None
         self._in_body = self._head_begun = self._too_large = self._broken = False
         self._head_seen = self._wire_seen = self._body_seen = 0
+        self.logger = _requests
         super().connection_made(transport)
         if len(self.connections) > self.web.max_connections:
             self._refuse(503)

@@ -82,6 +82,8 @@ def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
             "progress": op.progress,
             "provider_time": time_text(op.provider_time),
             "observed_at": time_text(op.verified_at),
+            "failed_reads": op.read_failures,
+            "read_error": op.last_read_error if op.read_failures else None,
         },
         "created_at": time_text(op.created_at),
         "updated_at": time_text(op.updated_at),

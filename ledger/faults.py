@@ -27,7 +27,7 @@ _DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cu
     ("starting up", "the server is starting; this passes by itself"),
     ("shutting down", "the server is stopping; this passes once it is started again"),
     ("in recovery mode", "the server recovers from a crash; this passes by itself"),
-    ("not accepting connections", "the server takes no connections yet; this passes once it has caught up"),
+    ("accepting connections", "the server takes no connections yet; this passes once it has caught up"),
     ("too many clients", "the server has no connection left; run fewer processes, or raise its max_connections"),
     ("too many connections", "this user or database has no connection left; run fewer processes, or raise its connection limit"),
     ("remaining connection slots", "the server has no connection left; run fewer processes, or raise its max_connections"),
@@ -141,6 +141,7 @@ def _why(error: BaseException) -> str:
         for words, meaning in _DIALLING:
             if words in text:
                 return meaning
+        return f"the connection was lost ({type(cause).__name__})"
     state = getattr(cause, "sqlstate", None)
     if state in _CONFLICTS:
         return "it is in conflict with another writer"

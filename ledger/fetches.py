@@ -8,13 +8,16 @@ from collections.abc import Sequence
 from typing import Any
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ledger.errors import VaultError
 from ledger.tables_receiving import handshakes, key_documents
 from ledger.transaction import RECEIVING, Transaction, View
 from schemas.operation import SECOND, Micros
 from schemas.receiving import ClaimFetches, Fetch, KeyDocument, SettleFetch, WantKey
 
+_log = structlog.get_logger("ledger")
 COOL_DOWN_SECONDS = 60
 """An address is not wanted again within this."""
 REFRESH_SECONDS = 3_600
@@ -117,7 +120,12 @@ def _claim_handshakes(tx: Transaction, command: ClaimFetches) -> list[Fetch]:
     for row in tx.connection.execute(query).all():
         tries = row.tries + 1
         tx.connection.execute(sa.update(handshakes).where(h.id == row.id).values(tries=tries, due_at=command.now + command.lease))
-        url = tx.vault.unseal("handshakes", "fetch_url", row.id, row.fetch_url).decode()
+        try:
+            url = tx.vault.unseal("handshakes", "fetch_url", row.id, row.fetch_url).decode()
+        except VaultError as error:  # it can never be confirmed: the others are
+            _log.error("ledger.handshake_unreadable", provider=row.provider, fault=str(error))
+            tx.connection.execute(sa.update(handshakes).where(h.id == row.id).values(due_at=None, outcome="unreadable"))
+            continue
         fetches.append(Fetch(subject="handshake", provider=row.provider, url=url, tries=tries, handshake=row.id))
     return fetches
 
@@ -170,15 +178,15 @@ def key_states(view: View) -> list[tuple[str, str, Micros]]:
 def published_keys(view: View) -> list[KeyDocument]:
     """Return every document that is there."""
     query = sa.select(_c.provider, _c.url, _c.document, _c.fetched_at).where(_c.document.is_not(None))
-    return [
-        KeyDocument(
-            provider=row.provider,
-            url=row.url,
-            document=view.vault.unseal("key_documents", "document", _place(row.provider, row.url), row.document),
-            fetched_at=row.fetched_at,
-        )
-        for row in view.connection.execute(query.order_by(_c.provider, _c.url))
-    ]
+    found = []
+    for row in view.connection.execute(query.order_by(_c.provider, _c.url)):
+        try:
+            document = view.vault.unseal("key_documents", "document", _place(row.provider, row.url), row.document)
+        except VaultError as error:  # it is fetched anew; the others serve
+            _log.error("ledger.key_unreadable", provider=row.provider, fault=str(error))
+        else:
+            found.append(KeyDocument(provider=row.provider, url=row.url, document=document, fetched_at=row.fetched_at))
+    return found
 
 
 def handshakes_of(view: View, provider: str, limit: int = 100) -> list[dict[str, Any]]:

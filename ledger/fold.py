@@ -12,7 +12,8 @@ from typing import Any
 import sqlalchemy as sa
 
 from ledger import history
-from ledger.errors import RecordError
+from ledger.errors import LedgerError, RecordError
+from ledger.rowfaults import note, writable
 from ledger.rows import changed, from_row
 from ledger.successors import wake
 from ledger.tables import artifacts, operations
@@ -40,6 +41,7 @@ class Fold:
     def __init__(self, tx: Transaction, now: Micros) -> None:
         self.tx = tx
         self.now = now
+        self.unreadable: dict[str, Exception] = {}  # rows that were to be locked and are at fault: set aside
         self._old: dict[str, Operation] = {}
         self._new: dict[str, Operation] = {}
         self._inserted: set[str] = set()
@@ -48,13 +50,21 @@ class Fold:
         self._files: list[dict[str, Any]] = []
 
     def lock(self, ids: Iterable[str]) -> None:
-        """Lock and load operations, in id order. Unknown ids are absent afterwards."""
+        """Lock and load operations, in id order. Unknown ids are absent afterwards; so are rows at fault, which are set aside."""
         wanted = sorted(set(ids) - self._new.keys())
         for start in range(0, len(wanted), CHUNK):
             chunk = wanted[start : start + CHUNK]
             query = sa.select(operations).where(operations.c.id.in_(chunk)).order_by(operations.c.id).with_for_update()
-            for row in self.tx.connection.execute(query):
-                self.take(from_row(row, self.tx.vault))
+            rows = self.tx.connection.execute(query).all()
+            sound = set(writable(self.tx, (row.id for row in rows), self.now))
+            for row in rows:
+                try:
+                    if row.id not in sound:
+                        raise RecordError(f"{row.id} breaks a constraint of the database: nothing can be written to it")
+                    self.take(from_row(row, self.tx.vault))
+                except LedgerError as error:
+                    note(self.tx, row.id, error, self.now)
+                    self.unreadable[row.id] = error
 
     def take(self, operation: Operation) -> None:
         """Take an operation whose row is locked already."""
@@ -185,7 +195,7 @@ class Fold:
         wanted = next((effect.at for effect in decision.effects if isinstance(effect, DueAt)), None)
         leased = before.lease_until is not None and not holds_lease
         if op.state in FINAL or op.state in PARKED:
-            waits = op.state in PARKED and (op.granted_reads > 0 or op.watch_until is not None)
+            waits = op.watch_until is not None or (op.state in PARKED and op.granted_reads > 0)
             if leased and waits and op.state is before.state:
                 # The lease holder settles; a hint meanwhile makes it look again.
                 due = op.due_at

@@ -12,7 +12,7 @@ import sqlalchemy as sa
 
 from ledger.bounds import keep_few
 from ledger.fold import CHUNK, Fold
-from ledger.jobs import MARK, lock_jobs
+from ledger.jobs import MARK, JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.secrets import note_uses, revoked
 from ledger.tables import deliveries, delivery_conflicts, operations
 from ledger.transaction import Transaction
@@ -51,10 +51,12 @@ def ingest(tx: Transaction, commands: list[Ingest]) -> list[Ingested]:
     repeated = [first.operation for first in firsts.values() if first.operation is not None]
     fold.lock([*matches.values(), *repeated])
     statuses: dict[str, str] = {}
+    bound: dict[JobKey, str] = {}
     for delivery in fresh:
-        statuses[delivery.id] = _apply(fold, delivery, matches.get(delivery.id))
+        statuses[delivery.id] = _apply(fold, delivery, matches.get(delivery.id), owners, bound)
     answers = [_answer(tx, fold, command, firsts, statuses) for command in commands]
     _write_statuses(tx, fresh, statuses, matches)
+    bind_jobs(fold, bound, chance=0.0)  # after the statuses: it attaches what is still without an operation
     fold.flush()
     keep_few(tx, fresh, matches)
     note_uses(tx, [command.delivery for command in commands])
@@ -129,10 +131,13 @@ def match(tx: Transaction, fresh: list[Delivery], owners: dict[tuple[str, str], 
     return matches
 
 
-def _apply(fold: Fold, delivery: Delivery, operation: str | None) -> str:
+def _apply(fold: Fold, delivery: Delivery, operation: str | None, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> str:
     event = delivery.event
+    job = _job(delivery)
     if not event.readable:
         return "dead"
+    if operation in fold.unreadable:
+        return "received"  # kept with its operation: the sweep applies it once that can be read again
     if operation is None or fold.get(operation) is None:
         return "orphan" if event.remote_job_id or event.client_reference else "ignored"
     fold.judge(
@@ -142,12 +147,14 @@ def _apply(fold: Fold, delivery: Delivery, operation: str | None) -> str:
             event_type=event.event_type,
             claimed_state=event.claimed_state,
             note="stale but genuine" if delivery.standing == "stale" else "",
+            names_job=named_job(fold.tx, job, owners),
             unsigned=fold.tx.unsigned(delivery.provider),
         ),
         actor=delivery.replayed_by or f"provider:{delivery.provider}",
         chance=0.0,
         cause_id=delivery.id,
     )
+    note_owner(fold, job, operation, owners, bound)
     return "applied"
 
 

@@ -34,6 +34,18 @@ def lock_jobs(tx: Transaction, keys: Iterable[JobKey], now: Micros) -> dict[JobK
     return owners
 
 
+def named_job(tx: Transaction, job: JobKey | None, owners: Mapping[JobKey, str | None]) -> str:
+    """Return the job that a delivery names, where its own word may make it an operation's: signed, and nobody else's."""
+    return job[1] if job is not None and owners.get(job) is None and not tx.unsigned(job[0]) else ""
+
+
+def note_owner(fold: Fold, job: JobKey | None, operation: str, owners: dict[JobKey, str | None], bound: dict[JobKey, str]) -> None:
+    """Make the operation the owner of a locked job that its judgement has just given it; `bind_jobs` writes it."""
+    op = fold.get(operation)
+    if job is not None and op is not None and op.remote_job_id == job[1] and owners.get(job) is None:
+        owners[job] = bound[job] = operation
+
+
 def bind_jobs(fold: Fold, bound: Mapping[JobKey, str], *, chance: float) -> None:
     """Make operations the owners of locked jobs, and attach the deliveries that came before: each is a hint now."""
     if not bound:

@@ -54,6 +54,8 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
 KINDS: Final = tuple(_FUNCTIONS)
 LAST: Final = frozenset({Quarantine})
 """Kinds that are taken only while nothing else waits: what strangers can cause at will must not delay anybody (B10)."""
+CAREFUL: Final = frozenset({ClaimWork, Ingest, Sweep, Expire})
+"""Kinds that concern many rows, or what a provider has sent once: where the database refuses one, it is run again row by row (B113)."""
 
 
 _loaded: Final[dict[type[Command], Function]] = {}

@@ -9,24 +9,21 @@ from collections.abc import Iterator
 from typing import Any
 
 import sqlalchemy as sa
-import structlog
 
 from ledger.errors import LedgerError, RecordError
 from ledger.fold import CHUNK, Fold
 from ledger.links import look
+from ledger.rowfaults import aside, note, writable
 from ledger.rows import from_row
 from ledger.tables import attempts, operations
 from ledger.transaction import Transaction
 from lifecycle.errands import Sleep, acts, next_errand
 from schemas.commands import Claimed, ClaimedWork, ClaimWork, Defer, Renew
 from schemas.evidence import AttemptLost
-from schemas.operation import SECOND, Micros, Operation
-from schemas.states import FINAL, Errand
+from schemas.operation import Micros, Operation
+from schemas.states import Errand
 
 _PAIRS_AT_ONCE = 64
-SINK_SECONDS = 60
-"""How long a row that cannot be read or judged is left alone."""
-_log = structlog.get_logger("ledger")
 
 
 def claim(tx: Transaction, commands: list[ClaimWork]) -> list[ClaimedWork]:
@@ -126,7 +123,7 @@ def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened:
         look(fold, op.id, actor=command.worker, chance=command.chance)
     op = fold.get(op.id) or op
     errand = next_errand(op, contract, command.now)
-    if errand is None or op.state in FINAL:
+    if errand is None:
         fold.work(op.id, due_at=None, lease_owner=None, lease_until=None)
         return None
     if isinstance(errand, Sleep):
@@ -215,7 +212,7 @@ def _due_pairs(tx: Transaction, room: dict[str, int], command: ClaimWork) -> Ite
     for provider, after in rounds:
         owner = after
         while found < _PAIRS_AT_ONCE:
-            row = tx.connection.execute(_NEXT_PAIR, {"p": provider, "o": owner}).one_or_none()
+            row = tx.connection.execute(NEXT_PAIR, {"p": provider, "o": owner}).one_or_none()
             if row is None:
                 break
             owner = row.owner
@@ -224,7 +221,7 @@ def _due_pairs(tx: Transaction, room: dict[str, int], command: ClaimWork) -> Ite
                 yield provider, owner
 
 
-_NEXT_PAIR = (
+NEXT_PAIR = (
     sa.select(operations.c.owner, operations.c.due_at)
     .where(
         operations.c.due_at.is_not(None),
@@ -244,6 +241,7 @@ _DUE_ROWS = (
         operations.c.due_at <= sa.bindparam("now"),
         operations.c.due_at.is_not(None),
         operations.c.lease_until.is_(None) | (operations.c.lease_until <= sa.bindparam("clock")),
+        ~aside(operations.c.id, sa.bindparam("now")),
     )
     .order_by(operations.c.due_at)
     .limit(sa.bindparam("most"))
@@ -254,8 +252,10 @@ _DUE_ROWS = (
 def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: set[str], now: Micros, clock: Micros) -> list[Operation]:
     wanted = {"p": provider, "o": owner, "now": now, "clock": clock, "most": min(take + len(seen), CHUNK)}
     rows: list[Operation] = []
-    for row in tx.connection.execute(_DUE_ROWS, wanted).all():
-        if row.id in seen or len(rows) == take:
+    found = tx.connection.execute(_DUE_ROWS, wanted).all()
+    sound = set(writable(tx, (row.id for row in found), now))
+    for row in found:
+        if row.id in seen or len(rows) == take or row.id not in sound:
             continue
         try:
             rows.append(from_row(row, tx.vault))
@@ -266,9 +266,7 @@ def _due_rows(tx: Transaction, provider: str, owner: str, take: int, *, seen: se
 
 def _sink(tx: Transaction, operation_id: str, error: Exception, now: Micros) -> None:
     """Let a row that cannot be read or judged sink behind all others, visibly; it is tried again later (B113, B115)."""
-    _log.error("ledger.row_sunk", operation=operation_id, error=type(error).__name__)
+    until = note(tx, operation_id, error, now)
     tx.connection.execute(
-        sa.update(operations)
-        .where(operations.c.id == operation_id)
-        .values(due_at=now + SINK_SECONDS * SECOND, revision=operations.c.revision + 1)
+        sa.update(operations).where(operations.c.id == operation_id).values(due_at=until, revision=operations.c.revision + 1)
     )

@@ -1,6 +1,7 @@
 """The record as the other rooms see it: commands are written, queries are read, listeners are told what changed."""
 
 import threading
+import time
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
@@ -119,11 +120,12 @@ class Ledger:
             self._wakeups.start()
 
     def close(self, timeout: float = CLOSE_SECONDS) -> bool:
-        """Commit what waits, answer what is asked, close. Answers False when the writer did not end in time."""
+        """Commit what waits, answer what is asked, close: all within `timeout`. Answers False when the writer did not end in time."""
+        end = time.monotonic() + timeout
         drained = self._writer.close(timeout)
-        self._readers.close(timeout)
+        self._readers.close(max(0.0, end - time.monotonic()))
         if self._wakeups is not None:
-            self._wakeups.close(timeout)
+            self._wakeups.close(max(0.0, end - time.monotonic()))
         self.engines.close()
         return drained
 

@@ -5,21 +5,24 @@ mappings by column name; sealed columns come back opened.
 """
 
 import json
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
 import sqlalchemy as sa
 
 from ledger import tables
+from ledger.errors import LedgerError
 from ledger.rows import from_row, history_text_row
 from ledger.tables import history_texts, idempotency_keys
 from ledger.transaction import View
 from schemas.commands import ApiKey
 from schemas.operation import Micros, Operation
-from schemas.states import FINAL, State
+from schemas.states import State
 
 MAX_PAGE: Final = 1_000  # rows of one answer: a longer one is asked for page by page, each in a transaction of its own
+ROUTE: Final = "operations"  # of the keys
+UNREADABLE: Final = "[these words cannot be read]"
 _op = tables.operations.c
 _BY_ID: Final = sa.select(tables.operations).where(_op.id == sa.bindparam("id"))
 _BY_ID_AND_OWNER: Final = _BY_ID.where(_op.owner == sa.bindparam("owner"))
@@ -27,7 +30,6 @@ _KEY: Final = sa.select(tables.api_keys).where(
     tables.api_keys.c.key_sha256 == sa.bindparam("sha256"), tables.api_keys.c.revoked_at.is_(None)
 )
 _DELIVERY_HEADS: Final = [column for column in tables.deliveries.c if column.name not in {"headers", "body"}]
-_LIVE: Final = _op.state.not_in(sorted(str(state) for state in FINAL))
 
 Place = tuple[Micros, str]
 """A place in a list in order of time: (time, id) of the last row seen."""
@@ -67,16 +69,54 @@ def operation_by_key(view: View, owner: str, route: str, key: str) -> Operation 
     return None if row is None else from_row(row, view.vault)
 
 
-def operations(view: View, wanted: OperationFilter, limit: int, after: Place | None = None) -> list[Operation]:
+class Found(list[Operation]):
+    """A page of operations. `unreadable`: rows that stand among them and cannot be read, named (never a silent gap)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.unreadable: list[str] = []
+
+
+def _found(view: View, query: sa.Select[Any], limit: int, after: Callable[[Place], Any], order: tuple[Any, ...]) -> Found:
+    """Return up to `limit` operations that can be read; those that cannot take no place of them."""
+    found, most = Found(), _bounded(limit)
+    place: Place | None = None
+    while len(found) < most and len(found.unreadable) <= MAX_PAGE:
+        wanted = most - len(found)
+        more = query if place is None else query.where(after(place))
+        rows = view.connection.execute(more.order_by(*order).limit(wanted)).all()
+        for row in rows:
+            try:
+                found.append(from_row(row, view.vault))
+            except LedgerError:
+                found.unreadable.append(row.id)
+        if len(rows) < wanted:
+            break
+        place = (rows[-1].created_at, rows[-1].id)
+    return found
+
+
+def operations(view: View, wanted: OperationFilter, limit: int, after: Place | None = None) -> Found:
     """Return a page of operations, the newest first, beginning behind `after`."""
     query = sa.select(tables.operations).where(*_conditions(wanted))
     if after is not None:
-        query = query.where(sa.tuple_(_op.created_at, _op.id) < sa.tuple_(*map(sa.literal, after)))
-    query = query.order_by(_op.created_at.desc(), _op.id.desc()).limit(_bounded(limit))
-    return [from_row(row, view.vault) for row in view.connection.execute(query)]
+        query = query.where(_older(after))
+    return _found(view, query, limit, _older, (_op.created_at.desc(), _op.id.desc()))
+
+
+def _older(place: Place) -> sa.ColumnElement[bool]:
+    return sa.tuple_(_op.created_at, _op.id) < sa.tuple_(*map(sa.literal, place))
+
+
+def _younger(place: Place) -> sa.ColumnElement[bool]:
+    return sa.tuple_(_op.created_at, _op.id) > sa.tuple_(*map(sa.literal, place))
 
 
 def _conditions(wanted: OperationFilter) -> Iterable[sa.ColumnElement[bool]]:
+    if wanted.idempotency_key is not None:
+        c = idempotency_keys.c
+        mine = sa.select(c.operation).where(c.route == ROUTE, c.key == wanted.idempotency_key)
+        yield _op.id.in_(mine if wanted.owner is None else mine.where(c.owner == wanted.owner))  # on its index
     for name in ("owner", "provider", "reference", "idempotency_key", "remote_job_id"):
         value = getattr(wanted, name)
         if value is not None:
@@ -89,15 +129,14 @@ def _conditions(wanted: OperationFilter) -> Iterable[sa.ColumnElement[bool]]:
         yield _op.created_at < wanted.created_before
 
 
-def questions(view: View, owner: str | None, limit: int, after: Place | None = None) -> list[Operation]:
+def questions(view: View, owner: str | None, limit: int, after: Place | None = None) -> Found:
     """Return operations with an open question (parked, awaiting approval, or an incident), the oldest first."""
     query = sa.select(tables.operations).where(_op.question_id.is_not(None))
     if owner is not None:
         query = query.where(_op.owner == owner)
     if after is not None:
-        query = query.where(sa.tuple_(_op.created_at, _op.id) > sa.tuple_(*map(sa.literal, after)))
-    query = query.order_by(_op.created_at, _op.id).limit(_bounded(limit))
-    return [from_row(row, view.vault) for row in view.connection.execute(query)]
+        query = query.where(_younger(after))
+    return _found(view, query, limit, _younger, (_op.created_at, _op.id))
 
 
 def counts_by_state(view: View, owner: str | None = None) -> dict[State, int]:
@@ -110,7 +149,7 @@ def counts_by_state(view: View, owner: str | None = None) -> dict[State, int]:
 
 def live_providers(view: View) -> list[str]:
     """Return the names of providers that have operations which are not final."""
-    return list(view.connection.execute(sa.select(_op.provider).where(_LIVE).distinct().order_by(_op.provider)).scalars())
+    return list(view.connection.execute(sa.select(_op.provider).where(sa.text(tables.LIVE)).distinct().order_by(_op.provider)).scalars())
 
 
 # --- what belongs to one operation
@@ -132,9 +171,17 @@ def history(view: View, operation_id: str, after_seq: int = 0, limit: int = 100)
         sealed = row["text"]
         row["erased"] = sealed is None and row["text_hash"] != b""
         if sealed is not None:
-            row["text"] = view.vault.unseal("history_texts", "text", history_text_row(operation_id, row["seq"]), sealed).decode()
+            row["text"] = _text(view, history_text_row(operation_id, row["seq"]), sealed)
         rows.append(row)
     return rows
+
+
+def _text(view: View, place: str, sealed: bytes) -> str:
+    """Return the words of a history row; where they do not open, that: the history goes on."""
+    try:
+        return view.vault.unseal("history_texts", "text", place, sealed).decode()
+    except (LedgerError, UnicodeDecodeError):
+        return UNREADABLE
 
 
 def artifact(view: View, operation_id: str, role: str = "output") -> Mapping[str, Any] | None:

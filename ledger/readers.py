@@ -7,6 +7,7 @@ were asked. No transaction is kept while nobody asks, so that the WAL cannot gro
 import asyncio
 import contextlib
 import threading
+import time
 from collections import deque
 from collections.abc import Callable
 from typing import Any, Final
@@ -20,6 +21,7 @@ from ledger.vault import Vault
 THREADS: Final = 4
 WAITING: Final = 1_024  # reads that may wait: about a second's worth
 TOGETHER: Final = 16
+HOPELESS_SECONDS: Final = 1.0  # a refusal that took so long is told to everybody who waits
 
 Query = Callable[[View], Any]
 
@@ -27,10 +29,13 @@ Query = Callable[[View], Any]
 class Readers:
     """See the module."""
 
-    def __init__(self, engines: Engines, vault: Vault, *, threads: int = THREADS, waiting: int = WAITING) -> None:
+    def __init__(
+        self, engines: Engines, vault: Vault, *, threads: int = THREADS, waiting: int = WAITING, hopeless: float = HOPELESS_SECONDS
+    ) -> None:
         self._engines = engines
         self._vault = vault
         self._bound = waiting
+        self._hopeless = hopeless
         self._tickets: deque[Ticket] = deque()
         self._ready = threading.Condition(threading.Lock())
         self._closing = False
@@ -42,13 +47,14 @@ class Readers:
             thread.start()
 
     def close(self, timeout: float) -> None:
-        """Answer those who wait, then end the threads."""
+        """Answer those who wait, then end the threads, all of them within `timeout` seconds."""
         with self._ready:
             self._closing = True
             self._ready.notify_all()
+        end = time.monotonic() + timeout
         for thread in self._threads:
             if thread.is_alive():
-                thread.join(timeout)
+                thread.join(max(0.0, end - time.monotonic()))
 
     async def read(self, query: Query) -> Any:
         """Answer `query` from a read transaction of its own or shared with others. Raises LedgerBusyError."""
@@ -71,9 +77,19 @@ class Readers:
     def _run(self) -> None:
         while tickets := self._take():
             answered: list[tuple[Ticket, Outcome]] = []
+            began = time.monotonic()
             while len(answered) < len(tickets):
                 self._answer(tickets, answered)
             deliver(answered)
+            last = answered[-1][1][1]
+            if isinstance(last, LedgerUnavailableError) and time.monotonic() - began >= self._hopeless:
+                self._refuse_waiting(str(last))
+
+    def _refuse_waiting(self, why: str) -> None:
+        with self._ready:
+            tickets = list(self._tickets)
+            self._tickets.clear()
+        deliver((ticket, (None, LedgerUnavailableError(why))) for ticket in tickets)
 
     def _take(self) -> list[Ticket]:
         with self._ready:

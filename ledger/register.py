@@ -8,6 +8,7 @@ import sqlalchemy as sa
 from ledger.fold import Fold
 from ledger.jobs import JobKey, bind_jobs, lock_jobs
 from ledger.links import Links, check, link, named
+from ledger.queries import ROUTE
 from ledger.rows import from_row, to_row
 from ledger.tables import idempotency_keys, operations
 from ledger.transaction import Transaction
@@ -15,7 +16,6 @@ from lifecycle.begin import begin
 from schemas.commands import Intent, Register, Registered
 from schemas.operation import Operation
 
-ROUTE = "operations"
 Key = tuple[str, str]
 
 

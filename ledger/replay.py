@@ -6,12 +6,14 @@ import sqlalchemy as sa
 
 from ledger.fold import Fold
 from ledger.ingest import match
-from ledger.jobs import lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.tables import deliveries
 from ledger.transaction import Transaction
 from schemas.commands import Replay, Replayed
 from schemas.delivery import Delivery
 from schemas.evidence import Hinted
+
+_Jobs = tuple[dict[JobKey, str | None], dict[JobKey, str]]
 
 
 def replay(tx: Transaction, commands: list[Replay]) -> list[Replayed]:
@@ -22,13 +24,16 @@ def replay(tx: Transaction, commands: list[Replay]) -> list[Replayed]:
     rows = {row.id: row for row in tx.connection.execute(query)}
     named = [_delivery(rows[command.delivery_id], command) for command in commands if command.delivery_id in rows]
     jobs = [(item.provider, item.event.remote_job_id) for item in named if item.event.readable and item.event.remote_job_id]
-    matches = match(tx, named, lock_jobs(tx, jobs, now))
+    owners = lock_jobs(tx, jobs, now)
+    matches = match(tx, named, owners)
     fold = Fold(tx, now)
     fold.lock([*matches.values(), *(row.operation for row in rows.values() if row.operation is not None)])
     # Jobs, operations, deliveries: the order of everybody who attaches one. Meanwhile somebody may have attached it.
     rows = {row.id: row for row in tx.connection.execute(query.with_for_update())}
     fold.lock(row.operation for row in rows.values() if row.operation is not None)
-    answers = [_replay(fold, command, rows.get(command.delivery_id), matches) for command in commands]
+    bound: dict[JobKey, str] = {}
+    answers = [_replay(fold, command, rows.get(command.delivery_id), matches, (owners, bound)) for command in commands]
+    bind_jobs(fold, bound, chance=commands[0].chance)
     fold.flush()
     return answers
 
@@ -45,7 +50,8 @@ def _delivery(row: sa.Row[Any], command: Replay) -> Delivery:
     )
 
 
-def _replay(fold: Fold, command: Replay, row: sa.Row[Any] | None, matches: dict[str, str]) -> Replayed:
+def _replay(fold: Fold, command: Replay, row: sa.Row[Any] | None, matches: dict[str, str], jobs: _Jobs) -> Replayed:
+    """Apply one delivery. `jobs` are the owners of the locked jobs, and those that become owners here."""
     if row is None or not _owned(fold, row.operation, command.owner):
         return Replayed(outcome="not_found")
     event = command.event
@@ -60,6 +66,7 @@ def _replay(fold: Fold, command: Replay, row: sa.Row[Any] | None, matches: dict[
     if operation is None or fold.get(operation) is None:
         status = "orphan" if event.remote_job_id or event.client_reference else "ignored"
     else:
+        job = (row.provider, event.remote_job_id) if event.remote_job_id else None
         fold.judge(
             operation,
             Hinted(
@@ -68,12 +75,14 @@ def _replay(fold: Fold, command: Replay, row: sa.Row[Any] | None, matches: dict[
                 claimed_state=event.claimed_state,
                 note="replayed" if command.verified else "replayed, verified at its receipt only",
                 replayed=True,
+                names_job=named_job(fold.tx, job, jobs[0]) if operation == found else "",
                 unsigned=fold.tx.unsigned(row.provider),
             ),
             actor=command.actor,
             chance=command.chance,
             cause_id=row.id,
         )
+        note_owner(fold, job, operation, *jobs)
     _write(
         fold.tx,
         row.id,

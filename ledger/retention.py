@@ -14,6 +14,7 @@ from typing import Any, Final
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ledger.rowfaults import writable
 from ledger.tables import (
     ENDED,
     LIVE,
@@ -141,7 +142,8 @@ def _requests(batch: _Batch) -> Place | None:
     """Forget the request bodies of ended operations; their fingerprints stay."""
     c = operations.c
     rows = batch.ended()
-    old = c.id.in_(sorted(row.id_ for row in rows)) & c.request.is_not(None) & sa.text(ENDED)
+    ids = writable(batch.tx, sorted(row.id_ for row in rows), batch.command.now)
+    old = c.id.in_(ids) & c.request.is_not(None) & sa.text(ENDED)
     batch.counts["requests_emptied"] += batch.run(sa.update(operations).where(old).values(request=None, revision=c.revision + 1))
     return _last(rows)
 

@@ -5,14 +5,17 @@ from functools import cache
 from typing import Any
 
 import sqlalchemy as sa
+import structlog
 from sqlalchemy.dialects import postgresql, sqlite
 
+from ledger.errors import VaultError
 from ledger.tables_receiving import secret_uses, secrets
 from ledger.transaction import RECEIVING, Transaction, View
 from schemas.delivery import Delivery
 from schemas.operation import Micros
 from schemas.receiving import AddSecret, EndSecret, SecretUse, StoredSecret
 
+_log = structlog.get_logger("ledger")
 MAX_SECRETS = 1_000
 """Stored secrets that are read; far more than a hundred providers' rotations leave."""
 _REFERENCED = ":"
@@ -119,10 +122,13 @@ def stored_secrets(view: View, provider: str | None = None) -> list[StoredSecret
     query = sa.select(secrets).order_by(c.created_at.desc(), c.id.desc()).limit(MAX_SECRETS)
     if provider is not None:
         query = query.where(c.provider == provider)
-    return [
-        StoredSecret(**{**row, "value": view.vault.unseal("secrets", "value", row["id"], row["value"])})
-        for row in reversed(view.connection.execute(query).mappings().all())
-    ]
+    found = []
+    for row in reversed(view.connection.execute(query).mappings().all()):
+        try:
+            found.append(StoredSecret(**{**row, "value": view.vault.unseal("secrets", "value", row["id"], row["value"])}))
+        except VaultError as error:  # one that does not open is missing; the others verify
+            _log.error("ledger.secret_unreadable", secret=row["id"], fault=str(error))
+    return found
 
 
 def uses(view: View, provider: str | None = None) -> list[SecretUse]:

@@ -40,7 +40,7 @@ def settle(tx: Transaction, commands: list[Settle]) -> list[Settled]:
     for command in commands:
         op = fold.get(command.operation_id)
         if op is None:
-            raise RecordError(f"{command.operation_id} is not on record")
+            raise fold.unreadable.get(command.operation_id) or RecordError(f"{command.operation_id} is not on record")
         if command.exchange is not None and command.exchange.id in done:
             answers.append(Settled(operation=op, stale=not holds_lease(op, command.fence)))
         else:
@@ -250,8 +250,7 @@ def _release(fold: Fold, command: Settle) -> None:
     if (
         due is not None
         and looks_again(op, command.started_at)
-        and op.state not in FINAL
-        and op.state not in PARKED
+        and (op.watch_until is not None if op.state in FINAL else op.state not in PARKED)
         and _may_hasten(command)
     ):
         assert op.hinted_at is not None

@@ -1,17 +1,22 @@
 """Sweeps: what was left behind is found and driven on; bounded, by key, and one bad row blocks nothing (MISSION C7, B6)."""
 
 from collections import Counter
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Final
 
 import sqlalchemy as sa
+from sqlalchemy.dialects import postgresql, sqlite
 
 from ledger.fold import Fold
-from ledger.jobs import lock_jobs
+from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
+from ledger.leases import NEXT_PAIR
+from ledger.rowfaults import aside, look_again, writable
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
+from ledger.tables_upkeep import upkeep
 from ledger.transaction import Transaction
 from schemas.commands import Sweep, Swept
 from schemas.evidence import Hinted
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Micros
 from schemas.states import ACTIVE
 
 RECEIPT_SECONDS = 30
@@ -20,6 +25,8 @@ ORPHAN_SECONDS = 60
 """An orphan is looked at again after this; past the provider's retry horizon it is `unclaimed`."""
 BEAT_SECONDS = 86_400
 """A heartbeat that stopped longer ago than this is forgotten."""
+OWNERS = 256
+"""Owners of one provider that one sweep looks at for silence."""
 _DEFAULT_STALE_SECONDS = 3_600
 
 
@@ -30,11 +37,15 @@ def sweep(tx: Transaction, commands: list[Sweep]) -> list[Swept]:
 
 def _sweep(tx: Transaction, command: Sweep) -> Swept:
     counts: Counter[str] = Counter()
-    _receipts(tx, command, counts)
-    _unclaimed(tx, command, counts)
-    _silent(tx, command, counts)
-    _beats(tx, command, counts)
+    for part, run in _PARTS.items():
+        if command.part in {part, "all"}:
+            run(tx, command, counts)
     return Swept(counts=dict(counts))
+
+
+def _faults(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
+    """Look again at rows that were set aside."""
+    counts.update(look_again(tx, command.now))
 
 
 def _beats(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
@@ -55,7 +66,7 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     for condition in ((deliveries.c.status == "received") & late, (deliveries.c.status == "orphan") & later & _claimable()):
         query = (
             sa.select(deliveries)
-            .where(condition, deliveries.c.provider.in_(sorted(tx.contracts)))
+            .where(condition, deliveries.c.provider.in_(sorted(tx.contracts)), ~aside(deliveries.c.operation, command.now))
             .order_by(deliveries.c.received_at)
             .limit(command.limit)
         )
@@ -67,11 +78,15 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     _match_references(tx, [row for row in rows if row.id not in matches], matches)
     fold = Fold(tx, command.now)
     fold.lock(matches.values())
+    bound: dict[JobKey, str] = {}
     for row in rows:
         operation = matches.get(row.id)
+        if operation in fold.unreadable:
+            continue
         if operation is None:
             status = "orphan" if row.remote_job_id or row.client_reference else "ignored"
         else:
+            job = (row.provider, row.remote_job_id) if row.remote_job_id else None
             fold.judge(
                 operation,
                 Hinted(
@@ -79,16 +94,19 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
                     event_type=row.event_type,
                     claimed_state=row.claimed_state,
                     note="swept",
+                    names_job=named_job(tx, job, owners),
                     unsigned=tx.unsigned(row.provider),
                 ),
                 actor="sweep",
                 chance=command.chance,
                 cause_id=row.id,
             )
+            note_owner(fold, job, operation, owners, bound)
             status = "applied"
         if status != row.status or operation is not None:
             tx.connection.execute(sa.update(deliveries).where(deliveries.c.id == row.id).values(status=status, operation=operation))
             counts[f"receipts_{status}"] += 1
+    bind_jobs(fold, bound, chance=command.chance)
     fold.flush()
 
 
@@ -135,23 +153,66 @@ def _unclaimed(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
 
 
 def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
-    """Make operations due whose next check lies past the longest silence that their contract allows (C7)."""
+    """Make operations due whose next check lies past the longest silence that their contract allows (C7).
+
+    Each owner's are a range of the index of due operations; the owners are walked by seeks, so many at a time, from where
+    the last sweep ended.
+    """
     for provider, contract in sorted(tx.contracts.items()):
-        for action, kind in (contract.kinds() or {"": contract}).items():
-            stale = kind.status.stale_seconds if kind.status is not None else _DEFAULT_STALE_SECONDS
-            picked = (
-                sa.select(operations.c.id)
-                .where(
-                    operations.c.provider == provider,
-                    operations.c.due_at > command.now + stale * SECOND,
-                    operations.c.state.in_(sorted(str(state) for state in ACTIVE)),
-                    operations.c.remote_job_id.is_not(None),
-                    operations.c.lease_until.is_(None),
-                    *((operations.c.action == action,) if contract.actions else ()),
-                )
-                .limit(command.limit)
-            )
-            result = tx.connection.execute(
-                sa.update(operations).where(operations.c.id.in_(picked)).values(due_at=command.now, revision=operations.c.revision + 1)
-            )
-            counts["silent"] += result.rowcount
+        kinds = contract.kinds() or {"": contract}
+        left = command.limit
+        for owner in _owners(tx, provider, command.now):
+            for action, kind in kinds.items():
+                stale = kind.status.stale_seconds if kind.status is not None else _DEFAULT_STALE_SECONDS
+                wanted = {"b_provider": provider, "b_owner": owner, "bound": command.now + stale * SECOND, "most": left}
+                if contract.actions:
+                    found = tx.connection.execute(_SILENT_OF_ACTION, {**wanted, "b_action": action})
+                else:
+                    found = tx.connection.execute(_SILENT, wanted)
+                ids = writable(tx, found.scalars().all(), command.now)
+                if ids:
+                    due = {"due_at": command.now, "revision": operations.c.revision + 1}
+                    left -= tx.connection.execute(sa.update(operations).where(operations.c.id.in_(ids)).values(due)).rowcount
+            if left <= 0:
+                break
+        counts["silent"] += command.limit - left
+
+
+def _owners(tx: Transaction, provider: str, now: Micros) -> Iterator[str]:
+    """Walk a provider's owners that have something due some time, OWNERS of them, and remember where it ended."""
+    name = f"sweep.silent.{provider}"
+    owner = tx.connection.execute(sa.select(upkeep.c.cursor_id).where(upkeep.c.name == name)).scalar_one_or_none() or ""
+    began, seen = owner, 0
+    while seen < OWNERS:
+        row = tx.connection.execute(NEXT_PAIR, {"p": provider, "o": owner}).one_or_none()
+        if row is None and began == "":
+            owner = ""
+            break
+        if row is None:
+            began, owner = "", ""  # the end: go round once
+            continue
+        owner = row.owner
+        yield owner
+        seen += 1
+    insert: Any = (postgresql.insert if tx.postgres else sqlite.insert)(upkeep)
+    values = {"name": name, "cursor_at": now, "cursor_id": owner, "done": 0, "updated_at": now}
+    changing = {"cursor_id": owner, "updated_at": now}
+    tx.connection.execute(insert.on_conflict_do_update(index_elements=[upkeep.c.name], set_=changing), values)
+
+
+_SILENT: Final = (
+    sa.select(operations.c.id)
+    .where(
+        operations.c.provider == sa.bindparam("b_provider"),
+        operations.c.owner == sa.bindparam("b_owner"),
+        operations.c.due_at > sa.bindparam("bound"),
+        operations.c.due_at.is_not(None),
+        operations.c.state.in_(sorted(str(state) for state in ACTIVE)),
+        operations.c.remote_job_id.is_not(None),
+        operations.c.lease_until.is_(None),
+    )
+    .order_by(operations.c.due_at)
+    .limit(sa.bindparam("most"))
+)
+_SILENT_OF_ACTION: Final = _SILENT.where(operations.c.action == sa.bindparam("b_action"))
+_PARTS: Final = {"receipts": _receipts, "unclaimed": _unclaimed, "silent": _silent, "beats": _beats, "faults": _faults}

@@ -23,6 +23,7 @@ class Transaction:
     contracts: Mapping[str, Contract]  # provider's configured name -> its contract
     changed: set[str] = field(default_factory=set)  # ids of operations that were written: told to listeners after the commit
     due: set[str] = field(default_factory=set)  # ids whose errand is due now: the reconciler is woken after the commit
+    careful: bool = False  # the same command has failed before: some row is at fault, and is looked for one by one
 
     @property
     def postgres(self) -> bool:

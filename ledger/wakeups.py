@@ -7,6 +7,7 @@ polled; it says that somebody else has committed, not what. Behind a pooler nobo
 
 import contextlib
 import threading
+import time
 from collections.abc import Callable
 from typing import Any, Final
 
@@ -86,8 +87,9 @@ class PostgresWakeups:
         self._stop.set()
         with self._ready:
             self._ready.notify_all()
+        end = time.monotonic() + timeout
         for thread in self._threads:
-            thread.join(timeout)
+            thread.join(max(0.0, end - time.monotonic()))
 
     def _keep(self, work: Callable[["psycopg.Connection[Any]"], None]) -> None:
         """Do `work` on a connection until the end, dialling anew when the connection is lost."""

@@ -25,7 +25,7 @@ from ledger.answers import Outcome, Ticket, deliver
 from ledger.engine import Engines
 from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerError, LedgerUnavailableError, WrongKeyError
 from ledger.faults import Fault, classify, tell
-from ledger.kinds import KINDS, LAST, Function, function_of
+from ledger.kinds import CAREFUL, KINDS, LAST, Function, function_of
 from ledger.transaction import Transaction
 from ledger.vault import FOLLOW_SECONDS, Vault
 from schemas.commands import Command, Ingest, Quarantine
@@ -37,6 +37,7 @@ WAITING: Final = 4_096  # commands of one kind that may wait, so that a flood of
 RETRIES: Final = 6
 FIRST_PAUSE_SECONDS: Final = 0.01
 TELL_SECONDS: Final = 60.0  # between two log lines about a database that refuses
+HOPELESS_SECONDS: Final = 1.0  # a refusal that took so long is told to everybody who waits: one after the other they would wait for minutes
 GIVE_UP_SECONDS: Final = 5.0  # providers stop waiting after about ten; they need room for a second delivery
 
 _log = structlog.get_logger("ledger")
@@ -70,10 +71,19 @@ class Parts:
 class Writer:
     """See the module. `start` begins the thread; without it `perform` runs in the caller's (the simulation, the CLI)."""
 
-    def __init__(self, parts: Parts, *, kinds: Sequence[type[Command]] = KINDS, batch: int = BATCH, waiting: int = WAITING) -> None:
+    def __init__(
+        self,
+        parts: Parts,
+        *,
+        kinds: Sequence[type[Command]] = KINDS,
+        batch: int = BATCH,
+        waiting: int = WAITING,
+        hopeless: float = HOPELESS_SECONDS,
+    ) -> None:
         self._parts = parts
         self._batch = batch
         self._bound = waiting
+        self._hopeless = hopeless
         self._queues: dict[type[Command], deque[Ticket]] = {kind: deque() for kind in kinds}
         self._ready = threading.Condition(threading.Lock())
         self._idle = False
@@ -85,6 +95,7 @@ class Writer:
         self._thread: threading.Thread | None = None
         self._crash: BaseException | None = None
         self.refusal = ""  # how the last transaction was refused; empty: it was committed, or failed by its own fault
+        self._for_all = False  # the refusal would meet every other command too; a conflict over rows of PostgreSQL would not
         self._told_at: float | None = None  # monotonic: when the log last said so
         self._followed_at = float("-inf")  # monotonic: when the key that seals was looked up last
         self._committing = False  # a commit may have been sent in the transaction at hand
@@ -160,6 +171,7 @@ class Writer:
 
     def _run(self) -> None:
         while tickets := self._take():
+            began = time.monotonic()
             try:
                 outcomes, news = self.perform([ticket.wanted for ticket in tickets])
             except Exception as error:  # noqa: BLE001 - the thread must live on: everything else stands still without it
@@ -172,6 +184,8 @@ class Writer:
                 return
             deliver(zip(tickets, outcomes, strict=True))
             self._tell(news)
+            if self.refusal and self._for_all and time.monotonic() - began >= self._hopeless:
+                self._refuse_waiting(self.refusal)
 
     def _take(self) -> list[Ticket]:
         """Wait for work; return the oldest ticket and what waits of its kind, or nothing when all is done and closed."""
@@ -195,6 +209,14 @@ class Writer:
                     break
                 tickets.append(queue.popleft())
             return tickets
+
+    def _refuse_waiting(self, why: str) -> None:
+        """Answer all that wait: what they ask for would be refused too, after as long a wait each (the kinds are asked in turn)."""
+        with self._ready:
+            tickets = [ticket for queue in self._queues.values() for ticket in queue]
+            for queue in self._queues.values():
+                queue.clear()
+        deliver((ticket, (None, LedgerUnavailableError(why))) for ticket in tickets)
 
     def _die(self, crash: BaseException, tickets: list[Ticket]) -> None:
         with self._ready:
@@ -238,8 +260,10 @@ class Writer:
             return [(result, None) for result in self._persist(commands, news)]
         except Exception as error:  # noqa: BLE001 - it goes to the callers
             ours = self._ours(error)
-            if len(commands) == 1 or isinstance(ours, LedgerUnavailableError):
+            if isinstance(ours, LedgerUnavailableError):
                 return [(None, ours)] * len(commands)
+            if len(commands) == 1:
+                return [self._carefully(commands[0], ours, news)]
         _log.warning("ledger.batch_split", kind=type(commands[0]).__name__, commands=len(commands), error=type(ours).__name__)
         outcomes: list[Outcome] = []
         for command in commands:
@@ -250,8 +274,18 @@ class Writer:
                 if isinstance(ours, LedgerUnavailableError):
                     outcomes += [(None, ours)] * (len(commands) - len(outcomes))
                     break
-                outcomes.append((None, ours))
+                outcomes.append(self._carefully(command, ours, news))
         return outcomes
+
+    def _carefully(self, command: Command, ours: Exception, news: News) -> Outcome:
+        """Run a command that the database has refused once more, so that the row at fault is set aside; or answer its error."""
+        if type(command) not in CAREFUL or not isinstance(ours.__cause__, sa.exc.IntegrityError):
+            return None, ours
+        try:
+            (result,) = self._persist([command], news, careful=True)
+        except Exception as error:  # noqa: BLE001 - it goes to this caller
+            return None, self._ours(error)
+        return result, None
 
     def _note(self, refusal: str) -> None:
         """Keep how writing went, and tell the log of a refusal at once, then every minute, and of its end."""
@@ -269,15 +303,20 @@ class Writer:
             raise LedgerUnavailableError(gone)
 
     def _ours(self, error: Exception) -> Exception:
-        return tell(error, self._parts.engines.place) if isinstance(error, sa.exc.SQLAlchemyError | psycopg.Error) else error
+        self._for_all = not self._parts.engines.postgres or classify(error) is Fault.UNAVAILABLE
+        if not isinstance(error, sa.exc.SQLAlchemyError | psycopg.Error):
+            return error
+        ours = tell(error, self._parts.engines.place)
+        ours.__cause__ = error
+        return ours
 
-    def _persist(self, commands: list[Command], news: News) -> Sequence[Any]:
+    def _persist(self, commands: list[Command], news: News, *, careful: bool = False) -> Sequence[Any]:
         """Run one transaction, again after a conflict with somebody else: at most RETRIES times and GIVE_UP_SECONDS."""
         give_up = time.monotonic() + GIVE_UP_SECONDS
         pause = FIRST_PAUSE_SECONDS
         for left in range(RETRIES, -1, -1):
             try:
-                return self._transact(commands, news)
+                return self._transact(commands, news, careful=careful)
             except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
                 fault = classify(error)
                 if fault is Fault.UNAVAILABLE:
@@ -290,7 +329,7 @@ class Writer:
             pause *= 2
         raise AssertionError("unreachable: the last round returns or raises")
 
-    def _transact(self, commands: list[Command], news: News) -> Sequence[Any]:
+    def _transact(self, commands: list[Command], news: News, *, careful: bool) -> Sequence[Any]:
         parts = self._parts
         kind = type(commands[0])
         function = parts.function_of(kind)
@@ -300,7 +339,7 @@ class Writer:
             if self._connection is None:
                 self._connection = parts.engines.write.connect()
             with self._connection.begin():
-                tx = Transaction(connection=self._connection, vault=parts.vault, contracts=parts.contracts())
+                tx = Transaction(connection=self._connection, vault=parts.vault, contracts=parts.contracts(), careful=careful)
                 self._follow(self._connection)
                 parts.crash_point(f"{kind.__name__}.begun")
                 results = function(tx, commands)

@@ -12,6 +12,9 @@ from schemas.evidence import Evidence
 from schemas.operation import FOLDED, SECOND, Micros, Operation
 from schemas.states import FINAL, PARKED, Cause, State
 
+WATCHED = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
+"""Final states that speak of a remote job: what the provider says of it later may contradict them."""
+
 
 class IllegalArrowError(AssertionError):
     """A rule tried an arrow that the table does not have: a programmer's error, never a provider's."""
@@ -53,6 +56,7 @@ class Draft:
             self.work(granted_reads=0, read_failures=0, watch_until=None)
         if to in FINAL:
             self.work(granted_reads=0, watch_until=None)
+            self._watch()
 
     def note(self, cause: Cause, code: str, *, text: str = "", cause_id: str | None = None, **changes: Any) -> None:
         """Record a fact without moving."""
@@ -71,6 +75,15 @@ class Draft:
     def done(self) -> Decision:
         """Return the decision."""
         return Decision(steps=tuple(self.steps), working=self.working, effects=tuple(self.effects))
+
+    def _watch(self) -> None:
+        """Read on after an end that this provider may reverse: until the watch period is over (D1)."""
+        status, op, now = self.case.contract.status, self.op, self.case.now
+        if status is None or op.state not in WATCHED or (op.ending or op.reading) not in status.reversible or not status.watch_seconds:
+            return
+        until = now + status.watch_seconds * SECOND
+        self.work(watch_until=until)
+        self.due(min(until, now + status.max_poll_seconds * SECOND))
 
     def _step(self, to: State, cause: Cause, code: str, *, text: str, cause_id: str | None, changes: Mapping[str, Any]) -> None:
         real = {name: value for name, value in changes.items() if getattr(self.op, name) != value}

@@ -20,7 +20,7 @@ class Sleep:
 
 
 def next_errand(op: Operation, contract: Contract, now: Micros) -> Errand | Sleep | None:
-    """Return the errand that is owed now, or how long to sleep; None: nothing is owed any more (final)."""
+    """Return the errand that is owed now, or how long to sleep; None: nothing is owed any more (final, and not watched)."""
     match op.state:
         case State.AWAITING_APPROVAL:
             return _when(op.question_until, now, op)
@@ -42,7 +42,9 @@ def next_errand(op: Operation, contract: Contract, now: Micros) -> Errand | Slee
         case State.RESULT_COLLECTING:
             return Errand.COLLECT
         case State.SUCCEEDED | State.FAILED | State.CANCELLED | State.WITHDRAWN | State.ABANDONED:
-            return None
+            if op.watch_until is None or op.remote_job_id is None:
+                return None
+            return Errand.READ if op.due_at is None or op.due_at <= now else Sleep(until=op.due_at)
         case _:
             return _parked(op, contract, now)
 

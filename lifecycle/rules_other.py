@@ -1,12 +1,13 @@
 """Rules for hints, clocks without a read, attempts of both kinds, and contradictions of final states."""
 
 from lifecycle import rules_cancel, rules_create, rules_result
-from lifecycle.case import Case, Draft, refuse
+from lifecycle.case import WATCHED, Case, Draft, refuse
 from lifecycle.recovery import lookup_helps
 from lifecycle.rules_create import conclude_pending, lapsed_unknown, late
+from lifecycle.rules_read import watch_on
 from schemas.decision import Decision
-from schemas.evidence import AttemptLost, Hinted, JobKnown, JobsConflict, NotSent, Read
-from schemas.operation import SECOND
+from schemas.evidence import AttemptLost, Hinted, JobKnown, JobsConflict, NotSent, Read, ReadFailed
+from schemas.operation import SECOND, Operation
 from schemas.states import ACTIVE, ENDED_READINGS, FINAL, PARKED, Cause, Errand, Question, Reading, State
 
 _ROWS_IN_FULL = 20
@@ -28,8 +29,11 @@ def hinted(case: Case) -> Decision:
         code = "delivery_conflict" if evidence.conflict else "delivery"
         if op.state in FINAL:
             code = "late_" + code
-        said = " ".join(part for part in (evidence.event_type, evidence.claimed_state, evidence.note) if part)
-        draft.note(Cause.DELIVERY, code, text=said)
+        draft.note(Cause.DELIVERY, code, text=_said(evidence))
+    if evidence.names_job and _in_doubt(op):
+        draft.work(hints=op.hints + 1, hinted_at=case.now)
+        _take(draft, evidence)
+        return draft.done()
     first_while_parked = op.state in PARKED and op.hinted_at is None
     at = case.now
     if evidence.unsigned:
@@ -42,7 +46,30 @@ def hinted(case: Case) -> Decision:
     elif first_while_parked and (op.remote_job_id is not None or lookup_helps(op, case.contract)):
         draft.work(granted_reads=max(1, op.granted_reads))  # one budgeted read while parked, however many come
         draft.due(at)
+    elif op.state in FINAL and op.watch_until is not None:  # it may tell of a reversal
+        draft.due(at if op.due_at is None else min(at, max(op.due_at, case.now)))
     return draft.done()
+
+
+def _said(evidence: Hinted) -> str:
+    return " ".join(part for part in (evidence.event_type, evidence.claimed_state, evidence.note) if part)
+
+
+def _in_doubt(op: Operation) -> bool:
+    """Return whether a create may have been executed whose job is not known: then a delivery with our own reference may name it."""
+    if op.state is State.CREATE_PENDING:
+        return op.open_attempt is not None or op.unsure_creates > 0
+    return op.state in {State.CREATE_UNKNOWN, State.CREATE_UNRESOLVED, State.AWAITING_OUTCOME}
+
+
+def _take(draft: Draft, evidence: Hinted) -> None:
+    """Take the job that a signed delivery names beside our own reference. What it is like is still for reads to say (B5, A6)."""
+    draft.work(accepted_at=draft.case.now, absences=0, read_failures=0, last_read_error=None, unsure_creates=0, steady_reads=0)
+    job = evidence.names_job
+    draft.go(State.ACCEPTED, Cause.DELIVERY, "named_by_delivery", text=_said(evidence), remote_job_id=job, error_code=None)
+    draft.due(draft.case.now)
+    if draft.op.cancel_requested_at is not None:
+        rules_cancel.start_cancel(draft, "cancel_remembered")
 
 
 def lapsed(case: Case) -> Decision:
@@ -131,14 +158,31 @@ def silence(case: Case) -> Decision:
 
 def final_read(case: Case) -> Decision:
     """A reading of a finished job: an echo, or a contradiction that a person must see. The state stays (D1)."""
-    op, evidence = case.operation, case.evidence
+    op, evidence, draft = case.operation, case.evidence, Draft(case)
     assert isinstance(evidence, Read)
     reading = evidence.facts.reading
     if op.accepted_at is not None and case.started_at < op.accepted_at:
         return Decision()  # it may speak of a job that a person has replaced
-    if reading not in ENDED_READINGS or op.state in {State.WITHDRAWN, State.ABANDONED} or _agrees(op.state, reading):
-        return Decision()
-    return _incident(case, f"{op.state} on record, the provider now says {reading}")
+    if op.watch_until is not None:
+        draft.work(verified_at=case.now, read_failures=0, last_read_error=None)
+    against = reading in ENDED_READINGS and op.state in WATCHED and not _agrees(op.state, reading)
+    if against and (not evidence.digest or evidence.digest != op.observation_digest):
+        _incident(draft, f"{op.state} on record, the provider now says {evidence.facts.remote_state or reading}")
+    if against or op.watch_until is not None:
+        draft.work(observation_digest=evidence.digest or None, last_read_at=case.started_at)
+    watch_on(draft)
+    return draft.done()
+
+
+def final_read_failed(case: Case) -> Decision:
+    """A watch read without a usable answer: the watch goes on."""
+    op, evidence, draft = case.operation, case.evidence, Draft(case)
+    assert isinstance(evidence, ReadFailed)
+    if op.watch_until is not None:
+        error = f"{evidence.layer}: {evidence.error}"[:200]
+        draft.work(read_failures=op.read_failures + 1, last_read_error=error, last_read_at=case.started_at)
+        watch_on(draft)
+    return draft.done()
 
 
 def final_job(case: Case) -> Decision:
@@ -146,15 +190,18 @@ def final_job(case: Case) -> Decision:
     op, evidence = case.operation, case.evidence
     if op.state is State.ABANDONED:
         return Decision()  # a person gave it up knowing that a job may run
+    draft = Draft(case)
     match evidence:
         case JobKnown(remote_job_id=job) if job == op.remote_job_id:
-            return Decision()
+            pass
         case JobKnown(remote_job_id=job):
-            return _incident(case, f"{op.state} on record, the provider names the job {job}")
+            _incident(draft, f"{op.state} on record, the provider names the job {job}")
         case JobsConflict(remote_job_ids=jobs):
-            return _incident(case, f"{op.state} on record, the provider names the jobs {', '.join(jobs)}")
+            _incident(draft, f"{op.state} on record, the provider names the jobs {', '.join(jobs)}")
+            watch_on(draft)
         case _:
             raise AssertionError(evidence)
+    return draft.done()
 
 
 def _agrees(state: State, reading: Reading) -> bool:
@@ -167,12 +214,15 @@ def _agrees(state: State, reading: Reading) -> bool:
             return reading in {Reading.FAILED, Reading.EXPIRED}
 
 
-def _incident(case: Case, text: str) -> Decision:
-    if case.operation.incident_id is not None:
-        return Decision()
-    draft = Draft(case)
-    seq = case.operation.history_seq + 1
-    tail = f"{case.operation.id.removeprefix('op_')}_{seq}"
+def _incident(draft: Draft, text: str) -> None:
+    """Open an incident; while one is open only a reversal of a watched end is told again, in the history."""
+    op = draft.op
+    if op.incident_id is not None:
+        if op.watch_until is not None:
+            draft.note(Cause.READING, "incident_goes_on", text=text)
+        return
+    seq = op.history_seq + 1
+    tail = f"{op.id.removeprefix('op_')}_{seq}"
     draft.note(
         Cause.READING,
         "incident",
@@ -182,7 +232,6 @@ def _incident(case: Case, text: str) -> Decision:
         question_kind=Question.INCIDENT,
         question_until=None,
     )
-    return draft.done()
 
 
 def cancel_timed_out(case: Case) -> Decision:

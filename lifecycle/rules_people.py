@@ -131,6 +131,8 @@ def _adopt(case: Case, draft: Draft, evidence: Answered) -> Decision:
     if not evidence.remote_job_id:
         return refuse("remote_job_id_required", "name the job to adopt")
     draft.work(accepted_at=case.now, unsure_creates=0, absences=0, observation_digest=None)
+    if evidence.remote_job_id != draft.op.remote_job_id:
+        draft.work(remembered={})  # the addresses that a provider named are the former job's
     draft.go(
         State.ACCEPTED,
         Cause.DECISION,

@@ -48,7 +48,7 @@ def apply_facts(draft: Draft, facts: StatusFacts, cause: Cause, *, wish: Micros 
             else:
                 ended(draft, facts, cause)
     if draft.op.state in PARKED and draft.op.state is case.operation.state:
-        _watch_on(draft)
+        watch_on(draft)
 
 
 def ended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
@@ -99,7 +99,7 @@ def read_failed(case: Case) -> Decision:
         last_read_at=case.started_at,
     )
     if op.state in PARKED:
-        _watch_on(draft)
+        watch_on(draft)
         return draft.done()
     if schedule.overdue(op, case.started_at) and schedule.window_over(op, case.contract, case.now):
         declare(draft, unverified=True)
@@ -133,7 +133,7 @@ def declare(draft: Draft, *, unverified: bool) -> None:
             )
             if until is not None and until > draft.case.now:
                 draft.work(watch_until=until)
-                _watch_on(draft)
+                watch_on(draft)
         case State.CREATE_UNKNOWN:
             draft.go(
                 State.CREATE_UNRESOLVED,
@@ -202,7 +202,7 @@ def _unended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     if draft.op.remote_state != facts.remote_state:
         draft.note(cause, "stale_reading", remote_state=facts.remote_state)
     if draft.op.state in PARKED:
-        _watch_on(draft)
+        watch_on(draft)
         return
     draft.work(collect_tries=draft.op.collect_tries + 1)
     if schedule.overdue(draft.op, case.started_at):
@@ -251,16 +251,16 @@ def _ended_again(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     )
 
 
-def _watch_on(draft: Draft) -> None:
-    """A parked operation was read: one granted read less; a watch goes on slowly until its end."""
+def watch_on(draft: Draft) -> None:
+    """A parked or ended operation was read: one granted read less; a watch goes on slowly until a read after its end."""
     case, op = draft.case, draft.op
     draft.work(granted_reads=max(0, op.granted_reads - 1))
     if op.watch_until is None:
         return
     status = case.contract.status
     slow = (status.max_poll_seconds if status is not None else 600) * SECOND
-    if case.now + slow < op.watch_until:
-        draft.due(case.now + slow)
+    if case.started_at < op.watch_until:
+        draft.due(min(case.now + slow, max(op.watch_until, case.now)))
     else:
         draft.work(watch_until=None)
 
@@ -272,5 +272,5 @@ def parked_not_found(case: Case) -> Decision:
     """A granted lookup found nothing: the question stays."""
     draft = Draft(case)
     draft.work(verified_at=case.now, last_read_at=case.started_at)
-    _watch_on(draft)
+    watch_on(draft)
     return draft.done()

@@ -81,7 +81,7 @@ _FINAL: Final[Row] = {
     K.HINTED: other.hinted,
     K.LAPSED: other.silence,
     K.READ: other.final_read,
-    K.READ_FAILED: other.silence,
+    K.READ_FAILED: other.final_read_failed,
     K.JOB_KNOWN: other.final_job,
     K.JOBS_CONFLICT: other.final_job,
 }

@@ -109,7 +109,8 @@ def outline(source: str) -> dict[Path, int]:
             continue
         if header := _HEADER.match(line):
             table = _table(header, counts)
-            lines.setdefault(table, number)
+            for end in range(1, len(table) + 1):  # [a.b.c] is where a and a.b begin, too
+                lines.setdefault(table[:end], number)
         elif key := _KEY.match(line):
             path = table + _pieces(key[1])
             for end in range(len(table) + 1, len(path) + 1):

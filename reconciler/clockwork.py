@@ -22,7 +22,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
-from schemas.commands import Beat, Sweep
+from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
 from schemas.world import World
@@ -30,6 +30,13 @@ from schemas.world import World
 _log = structlog.get_logger("reconciler")
 
 SWEEP_LIMIT: Final = 500  # rows of each kind: a sweep is one short transaction, the next one goes on
+SWEEPS: Final[Mapping[str, SweepPart]] = {
+    "sweep": "receipts",
+    "sweep.unclaimed": "unclaimed",
+    "sweep.silent": "silent",
+    "sweep.beats": "beats",
+    "sweep.faults": "faults",
+}
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
@@ -37,6 +44,7 @@ RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; th
 STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer than minutes
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
+STANDS_SECONDS: Final = 60.0  # a claim that takes longer hangs: the record answers or refuses within seconds
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # between claims while the record refuses
 
 Audit = Callable[[], Awaitable[Mapping[str, int]]]
@@ -85,6 +93,7 @@ class Clockwork:
         self._driver: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crew = Crew(record=record, world=world, performer=performer, pace=pace, settings=settings, worker=worker, freed=self._freed)
+        self._drove = world.monotonic()  # when the driver last came round
         self.claims = {"runs": 0, "claimed": 0, "failures": 0}
 
         async def tidy() -> Mapping[str, int]:
@@ -98,7 +107,7 @@ class Clockwork:
             (
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
-                Duty(name="sweep", seconds=settings.sweep_seconds, run=self._sweep),
+                *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
@@ -134,6 +143,11 @@ class Clockwork:
             "duties": self.ticks.describe(),
         }
 
+    def late(self) -> list[str]:
+        """Return the duties that have not gone well for too long; `claim`: the driver hangs or is gone."""
+        stands = self._world.monotonic() - self._drove > self._settings.poll_seconds * 3 + STANDS_SECONDS
+        return [*self.ticks.late(), *(["claim"] if stands else [])]
+
     async def drain(self, seconds: float | None = None) -> Drained:
         """Stop claiming, wait for what is under way, interrupt the rest, close the connections (C8, B103)."""
         self._stop.set()
@@ -154,6 +168,7 @@ class Clockwork:
         pause = 0.0
         while not self._stop.is_set():
             self._wake.clear()
+            self._drove = self._world.monotonic()
             pause = await self._claim(pause)
             with contextlib.suppress(TimeoutError):
                 # While the record refuses, wake-ups do not hurry the next try; the end does.
@@ -195,16 +210,22 @@ class Clockwork:
         self._wake.set()
         return {}
 
-    async def _sweep(self) -> Mapping[str, int]:
-        swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance()))
-        return swept.counts
+    def _sweeper(self, part: SweepPart) -> Callable[[], Awaitable[Mapping[str, int]]]:
+        """Return the duty of one part of the sweep: each has its own transaction, last success and counts, and fails alone."""
+
+        async def run() -> Mapping[str, int]:
+            swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance(), part=part))
+            return swept.counts
+
+        return run
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0
+        more = {"work": self.claims, "beat": self.ticks.events}
         for duty in self.ticks.duties:
             if not duty.fresh:
                 continue
-            counts = {**duty.counts, "runs": duty.runs, **(self.claims if duty.name == "work" else {})}
+            counts = {**duty.counts, "runs": duty.runs, **more.get(duty.name, {})}
             beat = Beat(duty=duty.name, process=self._worker, now=self._world.now(), ok=duty.ok, counts=counts, error=duty.error)
             await self._record.write(beat)
             duty.fresh = False

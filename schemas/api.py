@@ -114,13 +114,15 @@ class ErrorView(Shown):
 
 
 class RemoteView(Shown):
-    """What the provider says, in its own words. `progress` as reported: no promise."""
+    """What the provider says, in its own words. `progress` as reported: no promise. `failed_reads` in a row say that it is silent."""
 
     job_id: str | None
     state: str | None
     progress: float | None
     provider_time: Time | None
     observed_at: Time | None
+    failed_reads: int
+    read_error: str | None
 
 
 class DeadlinesView(Shown):
@@ -231,9 +233,10 @@ class OperationView(Shown):
 
 
 class OperationsView(Shown):
-    """One page of operations, newest first. `next_cursor` null: the last page."""
+    """One page of operations, newest first. `unreadable`: ids of stored ones that cannot be shown. `next_cursor` null: the last page."""
 
     operations: list[OperationView]
+    unreadable: list[str]
     next_cursor: str | None
 
 

@@ -213,13 +213,17 @@ class Renew:
     now: Micros
 
 
+SweepPart = Literal["all", "receipts", "unclaimed", "silent", "beats", "faults"]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Drive on what was left: orphans, unprocessed receipts, silent operations. Bounded by `limit`."""
+    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`."""
 
     now: Micros
     limit: int
     chance: float
+    part: SweepPart = "all"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -31,6 +31,7 @@ class WebSettings:
     head_bytes: int = 32_768
     api_body_bytes: int = 1_048_576
     max_wait_seconds: int = 60
+    answer_seconds: float = 8.0  # a database that has said nothing for so long is unavailable: 503
     max_connections: int = 4_096
     shutdown_seconds: float = 8.0
 

@@ -239,6 +239,8 @@ def _take(house: "House", wanted: Any, status: Any, limit: int) -> Iterator["Ope
     taken, place = 0, None
     while taken < limit:
         page = house.ledger.read_now(queries.operations, wanted, PAGE, place)
+        for name in page.unreadable:
+            typer.echo(f"gateway: {name} is stored and cannot be read; gateway database check tells why", err=True)
         for op in page:
             if status is None or public_status(op) == status:
                 yield op

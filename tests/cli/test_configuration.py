@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from cli import setting
 from cli.configuration import Configuration, ConfigurationError, _build, load
+from cli.contracts import of_providers
 from cli.house import constants
 from schemas.settings import Settings
 
@@ -341,3 +342,27 @@ def test_the_example_of_the_page_is_valid(tmp_path: Path) -> None:
     page = (Path(__file__).parents[2] / "docs" / "configuration.md").read_text(encoding="utf-8")
     (example,) = re.findall(r"```toml\n(.*?)```", page, re.DOTALL)
     assert set(read(tmp_path, example).settings.providers) == {"reports"}
+
+
+def test_constants_that_stand_in_requests_are_there_and_plain(tmp_path: Path) -> None:
+    """H4: a missing constant is a fault of the configuration, not of the first operation; a reference would show a secret in an address."""
+    contract = """
+name = "own"
+origin = "https://api.example"
+[actions.run.create]
+path = "/accounts/{param.account}/runs"
+job_id = "body:id"
+[actions.run.status]
+path = "/runs/{+remote_job_id}?in={param.region}"
+state = "body:s"
+readings = { done = "succeeded" }
+"""
+    (tmp_path / "own.toml").write_text(contract)
+    head = '[providers.mine]\ncontract = "own.toml"\n[providers.mine.params]\n'
+    with pytest.raises(ConfigurationError) as raised:
+        of_providers(read(tmp_path, head + 'account = "env:ACCOUNT"\n').settings.providers, tmp_path)
+    told = "\n".join(raised.value.faults)
+    assert "providers.mine.params.account: must be a plain value" in told
+    assert "providers.mine.params.region: is missing" in told
+    known = of_providers(read(tmp_path, head + 'account = "a1"\nregion = "eu"\nother = "env:WORD"\n').settings.providers, tmp_path)
+    assert known["mine"].of("run").params == {"account": "a1", "region": "eu"}

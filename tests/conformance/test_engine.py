@@ -236,6 +236,29 @@ def test_a_path_that_cannot_be_is_a_configuration_error(tmp_path: Path) -> None:
         open_engines(f"sqlite:///{tmp_path}/file/gateway.db")
 
 
+@pytest.mark.parametrize(
+    ("words", "meaning"),
+    [
+        ("FATAL:  the database system is starting up", "is starting; this passes by itself"),
+        ("FATAL:  the database system is shutting down", "is stopping; this passes"),
+        ("FATAL:  the database system is in recovery mode", "recovers from a crash"),
+        ("FATAL:  the database system is not yet accepting connections", "takes no connections yet"),
+        ("FATAL:  sorry, too many clients already", "raise its max_connections"),
+        ("FATAL:  remaining connection slots are reserved for roles with the SUPERUSER attribute", "raise its max_connections"),
+        ('FATAL:  too many connections for role "gateway"', "raise its connection limit"),
+        ('FATAL:  too many connections for database "gateway"', "raise its connection limit"),
+        ('FATAL:  role "gateway" does not exist', "does not know this user"),
+        ('FATAL:  database "gateway" does not exist', "no such database"),
+        ("connection failed: session is read-only", "the address must lead to the primary"),
+    ],
+)
+def test_what_a_server_says_at_the_door(words: str, meaning: str) -> None:
+    """B162: a server that starts, stops, recovers or is full is not called one without our database, which nobody should then make."""
+    ours = tell(psycopg.OperationalError(f'connection to server at "10.0.0.1", port 5432 failed: {words}'))
+    assert isinstance(ours, LedgerUnavailableError)
+    assert meaning in str(ours)
+
+
 # --- errors
 
 

@@ -1,5 +1,7 @@
 """Deliveries that nobody signed: hints within a budget, on both databases (B8)."""
 
+import contextlib
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import Any
 
@@ -122,6 +124,23 @@ def test_an_unsigned_flood_is_kept_in_bounded_rows(record: Record, monkeypatch: 
     assert len([job for job in jobs if job.startswith("signed-")]) == 30
     assert "job-1" in jobs
     assert record.faults() == []
+
+
+def test_making_room_waits_for_nobody(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:
+    """B115: a row that another transaction holds is left to it; the next delivery makes the room (PostgreSQL; SQLite has one writer)."""
+    monkeypatch.setattr(bounds, "UNMATCHED_KEPT", 2)
+    record.ingest(unsigned(1, "job-1"), unsigned(2, "job-2"))
+    with contextlib.ExitStack() as held:
+        if record.engines.postgres:
+            other = held.enter_context(record.engines.write.begin())
+            row = sa.select(tables.deliveries.c.id).where(tables.deliveries.c.remote_job_id == "job-1").with_for_update()
+            other.execute(row)
+            other.execute(sa.select(tables.remote_jobs).where(tables.remote_jobs.c.remote_job_id == "job-2").with_for_update())
+        with ThreadPoolExecutor(1) as other_thread:  # a wait for the lock ends with the database's own timeout, as an error
+            stored = other_thread.submit(record.ingest, unsigned(3, "job-3"), unsigned(4, "job-4")).result(60)
+        assert [item.status for item in stored] == ["unmatched", "unmatched"]
+    record.ingest(unsigned(5, "job-5"))
+    assert _count(record, tables.deliveries.c.secret_id == "") == 2
 
 
 def test_a_job_that_was_forgotten_is_known_again_by_its_name(record: Record, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -212,6 +213,99 @@ def test_a_connection_lost_at_the_commit_is_not_tried_again(bench: Bench) -> Non
         bench.writer.submit(key(1)).result(LIMIT)
     assert bench.writer.submit(key(2)).result(LIMIT).id == "key_2"
     assert bench.keys() == ["key_2"]
+
+
+def test_a_slow_refusal_is_everybodys(engines: Engines) -> None:
+    """B120: what waits while the database refuses slowly is refused with it, of whatever kind: kind after kind would wait for minutes."""
+    bench = Bench(engines, hopeless=0.0)
+    bench.function, tries = _failing(1000, psycopg.errors.AdminShutdown)
+    bench.writer.start()
+    bench.hold.clear()
+    first = bench.writer.submit(key(1))
+    asyncio.run(until(lambda: bool(bench.points)))
+    waiting = [bench.writer.submit(command) for command in (beat("p"), RevokeKey(id="key_1", now=5), key(2))]
+    bench.hold.set()
+    for ticket in (first, *waiting):
+        with pytest.raises(LedgerUnavailableError):
+            ticket.result(LIMIT)
+    assert tries == [1]
+    assert bench.writer.submit(beat("p")).result(LIMIT) is None  # and the next is tried
+    bench.writer.close(LIMIT)
+
+
+def test_a_conflict_over_rows_is_not_everybodys(bench: Bench) -> None:
+    """B124: whoever is in conflict is refused alone on PostgreSQL, where the others' rows are free; SQLite has one lock for all."""
+    bench.writer._hopeless = 0.0
+    bench.function, _ = _failing(1000, psycopg.errors.DeadlockDetected)
+    bench.writer.start()
+    bench.hold.clear()
+    first = bench.writer.submit(key(1))
+    asyncio.run(until(lambda: bool(bench.points)))
+    other = bench.writer.submit(beat("p"))
+    bench.hold.set()
+    with pytest.raises(LedgerUnavailableError):
+        first.result(LIMIT)
+    assert (other.exception(LIMIT) is None) is bench.engines.postgres
+
+
+def test_a_slow_refusal_of_reads_is_everybodys(database: Database, vault: Vault) -> None:
+    """B120: the same for reads: sixteen at a time, each lot with a wait of its own, would be minutes."""
+    ledger = Ledger.open(database.url, vault=vault, contracts={}, migrate=False)
+    ledger._readers._hopeless = 0.0
+    gate = threading.Event()
+    taken: list[int] = []
+
+    def refused(_: View) -> None:
+        taken.append(1)
+        assert gate.wait(LIMIT)
+        raise LedgerUnavailableError("gone")
+
+    async def scenario() -> None:
+        async with asyncio.timeout(LIMIT):
+            held = []
+            for number in range(1, 5):  # one for each thread
+                held.append(asyncio.ensure_future(ledger.read(refused)))
+                await until(lambda number=number: len(taken) == number)  # type: ignore[misc] # bound by the default
+            waiting = [asyncio.ensure_future(ledger.read(heartbeats)) for _ in range(100)]
+            await until(lambda: len(ledger._readers._tickets) == 100)
+            gate.set()
+            answers = await asyncio.gather(*held, *waiting, return_exceptions=True)
+            assert {type(answer) for answer in answers[:4]} == {LedgerUnavailableError}
+            assert LedgerUnavailableError in {type(answer) for answer in answers[4:]}
+            assert len(await ledger.read(heartbeats)) == 0
+
+    ledger.start(several_processes=False)
+    asyncio.run(scenario())
+    ledger.close()
+
+
+@pytest.mark.parametrize("kind", ["sqlite"])
+def test_closing_has_one_bound(database: Database, vault: Vault) -> None:
+    """B103: readers that hang are waited for together, not one after the other: the process ends within its grace."""
+    ledger = Ledger.open(database.url, vault=vault, contracts={}, migrate=False)
+    ledger.start()
+    gate = threading.Event()
+    held: list[asyncio.Future[bool]] = []
+
+    taken: list[int] = []
+
+    def hangs(_: View) -> bool:
+        taken.append(1)
+        return gate.wait(LIMIT)
+
+    async def hang() -> None:
+        for number in range(1, 5):  # one for each thread
+            held.append(asyncio.ensure_future(ledger.read(hangs)))
+            await until(lambda number=number: len(taken) == number)  # type: ignore[misc] # bound by the default
+        for task in held:
+            task.cancel()
+
+    asyncio.run(hang())
+    began = time.monotonic()
+    ledger.close(1.0)
+    took = time.monotonic() - began
+    gate.set()
+    assert took < 3.5  # four one after the other would be four seconds
 
 
 def _stored(ledger: Ledger, number: int) -> bool:

@@ -20,7 +20,7 @@ from tests.conformance.conftest import Database
 from tests.conformance.house import NOW, REPORTS, delivery, intent
 from tests.faults.providers import Provider
 from tests.faults.whole import REPORTS as CONTRACT
-from tests.faults.whole import Whole, changed, eventually, seconds, whole
+from tests.faults.whole import ShiftedWorld, Whole, changed, eventually, seconds, whole
 from tests.reconciler.servers import Server, read_request, response, serving
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ async def _held(home: Whole, provider: Slow, count: int) -> None:
 
 
 async def _nothing_checked_out(home: Whole) -> None:
-    """Wait for a moment without any: a tick may look at the record just now, but a call hangs for as long as we wait."""
+    """Wait for the pool to be whole: a tick may look just now; what a call holds stays out for as long as it hangs."""
     pool: Any = home.ledger.engines.read.pool
     await eventually(lambda: pool.checkedout() == 0)
 
@@ -171,6 +171,25 @@ def test_a_wrong_clock_claims_no_lease_of_another(postgres_server: Any, vault: V
         for ledger in ledgers:
             ledger.close()
         postgres_server.give_back(name)
+
+
+def test_a_host_whose_clock_is_off_is_not_ready(tmp_path: Path, postgres_server: Any) -> None:
+    """B127: more than two seconds between this host and PostgreSQL fail `readyz`, which tells how much, and not `livez`."""
+    name = postgres_server.take()
+
+    async def scenario() -> None:
+        world = ShiftedWorld()
+        async with whole(tmp_path, database_url=postgres_server.url(name), reconcile=False, world=world) as home:
+            assert (await home.client().get("/readyz")).status_code == 200
+            for offset in (5, -5):
+                world.offset = seconds(offset)
+                unready = await home.client().get("/readyz")
+                assert unready.status_code == 503
+                assert unready.json()["checks"]["clock"].startswith(f"{offset:+d}")
+                assert (await home.client().get("/livez")).status_code == 200
+
+    asyncio.run(scenario())
+    postgres_server.give_back(name)
 
 
 def test_the_fence_holds_even_where_clocks_do_not(database: Database, vault: Vault) -> None:

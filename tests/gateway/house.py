@@ -73,6 +73,26 @@ CONTRACTS = {
     "small": HEAD + SIGNED + EVENT + "[limits]\ndelivery_bytes = 2000\n",
     "private": HEAD + SIGNED + EVENT + WORK,
     "secretless": HEAD + SIGNED + EVENT + WORK,
+    "payments": HEAD
+    + SIGNED
+    + EVENT
+    + """
+[actions.refund.create]
+path = "/refunds"
+job_id = "body:id"
+token = { in = "header", name = "Idempotency-Key", form = "uuid", max_length = 36 }
+take = ["charge"]
+[actions.refund.status]
+path = "/refunds/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+[actions.refund.deadlines]
+create_seconds = 77
+[actions.report.status]
+path = "/reports/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+""",
     "adopted": HEAD
     + SIGNED
     + EVENT
@@ -172,8 +192,10 @@ def event(number: int | str, job: str = "job-1", state: str = "running", **more:
 
 
 @contextlib.asynccontextmanager
-async def house(folder: Path, *, first_id: int = 1, expects_reconciler: bool = False, **changes: Any) -> AsyncIterator[House]:
-    """Open the house in `folder`; `changes` go to the web settings."""
+async def house(
+    folder: Path, *, first_id: int = 1, expects_reconciler: bool = False, late: list[str] | None = None, **changes: Any
+) -> AsyncIterator[House]:
+    """Open the house in `folder`; `changes` go to the web settings, `late` are duties of a reconciler that do not go well."""
     known = contracts()
     world = StandingWorld(first_id)
     ledger = Ledger.open(f"sqlite:///{folder}/gateway.db", vault=Vault(bytes(range(32))), contracts=known)
@@ -200,6 +222,7 @@ async def house(folder: Path, *, first_id: int = 1, expects_reconciler: bool = F
         open_artifact=open_artifact,
         count=count,
         expects_reconciler=expects_reconciler,
+        late=lambda: late or (),
     )
     opened = House(app=create_app(gate), gate=gate, ledger=ledger, world=world, files=files, counted=counted)
     try:

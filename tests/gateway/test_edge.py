@@ -2,6 +2,7 @@
 
 import asyncio
 import re
+import time
 from pathlib import Path
 from typing import Any
 
@@ -12,9 +13,12 @@ from gateway import health
 from gateway.keys import SCOPES
 from gateway.problems import PROBLEMS
 from gateway.routes import ROUTES, Route
+from ledger.engine import open_engines
 from schemas.api import ProblemView
 from schemas.commands import Beat
 from schemas.operation import SECOND
+from tests.conformance.conftest import until
+from tests.gateway.asking import made
 from tests.gateway.house import StandingWorld, house
 
 SCOPED = [route for route in ROUTES if route.scope is not None]
@@ -220,5 +224,60 @@ def test_readiness_wants_a_fresh_heartbeat_where_a_reconciler_is_expected(tmp_pa
             assert (await client.get("/readyz")).status_code == 200
             home.world.pass_seconds(health._FRESH / SECOND + 1)
             assert (await client.get("/readyz")).status_code == 503
+
+    asyncio.run(scenario())
+
+
+def test_readiness_wants_every_duty_of_this_process(tmp_path: Path) -> None:
+    """C2, B107: a duty that hangs makes its process unready, whatever another one writes into the record meanwhile."""
+
+    async def scenario() -> None:
+        late: list[str] = []
+        async with house(tmp_path, expects_reconciler=True, late=late) as home:
+            await home.ledger.write(Beat(duty="sweep", process="another", now=home.world.now(), ok=True))
+            assert (await home.bare().get("/readyz")).status_code == 200
+            late.append("sweep")
+            unready = await home.bare().get("/readyz")
+            assert (unready.status_code, unready.json()["checks"]["reconciler"]) == (503, "not well for too long: sweep; see the log")
+            assert (await home.bare().get("/livez")).status_code == 200
+
+    asyncio.run(scenario())
+
+
+def test_a_database_that_says_nothing_is_unavailable_in_time(tmp_path: Path) -> None:
+    """B120, B164: while somebody else holds the lock a write is 503 with Retry-After after `answer_seconds`, and may be repeated."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, answer_seconds=0.2) as home:
+            client = await home.client()
+            first = await made(client, "before")
+            other = open_engines(f"sqlite:///{tmp_path}/gateway.db")
+            with other.begin():
+                body = {"provider": "reports", "request": {"a": 1}}
+                refused = await client.post("/v1/operations", json=body, headers={"Idempotency-Key": "k"})
+                assert (refused.status_code, refused.json()["code"]) == (503, "unavailable")
+                assert int(refused.headers["retry-after"]) > 0
+                assert (await client.get(first["links"]["self"])).status_code == 200  # reads go on
+            other.close()
+            await until(lambda: home.ledger.waiting() == 0)
+            again = await client.post("/v1/operations", json=body, headers={"Idempotency-Key": "k"})
+            assert again.status_code in {200, 202}
+
+    asyncio.run(scenario())
+
+
+def test_waiting_for_a_change_is_not_waiting_for_the_database(tmp_path: Path) -> None:
+    """G3: `Prefer: wait` may last longer than `answer_seconds`."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, answer_seconds=0.1) as home:
+            client = await home.client()
+            first = await made(client, "k")
+            waiting = asyncio.ensure_future(client.get(first["links"]["self"], headers={"Prefer": "wait=30"}))
+            began = time.monotonic()
+            await until(lambda: time.monotonic() > began + 0.3)
+            assert not waiting.done()
+            await client.post(first["links"]["cancel"], json={})
+            assert (await waiting).status_code == 200
 
     asyncio.run(scenario())

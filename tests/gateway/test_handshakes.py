@@ -10,9 +10,11 @@ from typing import Any
 
 import httpx
 import pytest
+from structlog.testing import capture_logs
 
 from gateway.gate import Endpoint
-from ledger import queries
+from gateway.lines import A_SECOND
+from ledger import inbox, queries
 from ledger.fetches import handshakes_of
 from ledger.secrets import stored_secrets, uses
 from providers.contract import load
@@ -279,3 +281,47 @@ def test_rotation_accepts_any_live_secret_in_any_order(tmp_path: Path, order: tu
             assert bool(matched) == (status == 200)
 
     asyncio.run(scenario())
+
+
+def test_a_signed_challenge_sent_back_as_a_delivery_is_refused(tmp_path: Path) -> None:
+    """B9: what a stranger has had signed before any signature stores nothing, though its signature is right."""
+    secret = Secret(id="env:B", value=b"private-key")
+    known = load((Path(__file__).parents[2] / "providers" / "contracts" / "braintree.toml").read_bytes())
+    params = {"public_key": "ours"}
+    settings = ProviderSettings(name="braintree", contract="braintree")
+    shaky = Endpoint(
+        name="braintree",
+        contract=known,
+        settings=settings,
+        verifier=prepare(known.signatures, [secret], params),
+        secrets=(secret,),
+        params=params,
+    )
+
+    async def scenario() -> None:
+        async with standing(tmp_path, shaky) as home:
+            client, challenge = home.bare(), "0123456789abcdef0123"
+            asked = await client.get(f"/webhooks/braintree?bt_challenge={challenge}")
+            assert asked.status_code == 200
+            form = {"bt_signature": asked.text, "bt_payload": challenge}
+            assert (await client.post("/webhooks/braintree", data=form)).status_code == 401
+            assert await home.ledger.read(inbox.listed, status=None, provider="braintree", limit=10) == []
+
+    asyncio.run(scenario())
+
+
+def test_a_flood_of_handshakes_does_not_fill_the_log(tmp_path: Path) -> None:
+    """B10: twenty lines a second of one provider; the next one tells how many went without."""
+
+    async def scenario() -> None:
+        async with standing(tmp_path, SHAKY) as home:
+            client = home.bare()
+            for second in range(2):
+                home.world.pass_seconds(1)
+                for number in range(1 if second else A_SECOND + 3):
+                    await client.get(f"/webhooks/shaky?hub.mode=subscribe&hub.verify_token=wrong&hub.challenge={number}")
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    told = [line.get("left_out", 0) for line in logs if line["event"] == "receiver.handshake"]
+    assert told == [*[0] * A_SECOND, 3]

@@ -7,6 +7,7 @@ from typing import Any
 import structlog
 from structlog.testing import capture_logs
 
+from gateway.lines import A_SECOND as LINES
 from gateway.quarantine import A_SECOND, FLOOD, RUN, WAITING, Shelf
 from ledger import inbox, queries
 from ledger.errors import LedgerUnavailableError
@@ -181,3 +182,21 @@ def test_a_run_of_refusals_is_told_once_a_minute(tmp_path: Path) -> None:
     structlog.reset_defaults()
     with capture_logs() as logs:
         asyncio.run(scenario())
+
+
+def test_a_flood_of_refusals_does_not_fill_the_log(tmp_path: Path) -> None:
+    """B10: twenty lines a second of one provider; the next one tells how many went without; another provider has its own."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as home:
+            client = home.bare()
+            for _ in range(LINES + 7):
+                assert (await client.post("/webhooks/reports", content=b"x")).status_code == 401
+            assert (await client.post("/webhooks/github", content=b"x")).status_code == 401
+            home.world.pass_seconds(1)
+            assert (await client.post("/webhooks/reports", content=b"x")).status_code == 401
+
+    with capture_logs() as logs:
+        asyncio.run(scenario())
+    told = [(line["provider"], line.get("left_out", 0)) for line in logs if line["event"] == "receiver.refused"]
+    assert told == [*[("reports", 0)] * LINES, ("github", 0), ("reports", 7)]

@@ -280,3 +280,17 @@ def test_an_address_in_use_is_an_error_that_the_caller_sees() -> None:
 async def _with(scenario, settings: WebSettings):  # type: ignore[no-untyped-def]  # noqa: ANN001, ANN202
     async with running(seen, settings) as served:
         return await scenario(served)
+
+
+def test_malformed_requests_do_not_fill_the_log(caplog: pytest.LogCaptureFixture) -> None:
+    """B10: uvicorn's line about a request that it cannot parse is written a few times a second, however many come."""
+
+    async def scenario() -> None:
+        async with running(seen, web()) as served:
+            for _ in range(100):
+                assert (await exchange(served, b"\x16\x03\x01garbage\r\n\r\n")).status == 400
+
+    asyncio.run(scenario())
+    lines = [record for record in caplog.records if "Invalid HTTP request" in record.getMessage()]
+    seconds = len({int(record.created) for record in lines})
+    assert 1 <= len(lines) <= 5 * seconds

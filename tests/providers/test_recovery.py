@@ -226,6 +226,96 @@ def test_a_walk_shows_no_credential() -> None:
     assert "s3cret-credential" not in repr(replace(walk(), request=replace(walk().request, headers=())))
 
 
+# --- how lists go on
+
+
+def paged(paging: str, **changes: Any) -> Contract:
+    return with_rule(BATCHES, **{"paging": paging, "next": "", **changes})
+
+
+def urls(*pages: AnsweredOutcome, contract: Contract) -> tuple[Evidence | ListWalk, list[str]]:
+    end, asked = walked(*pages, contract=contract)
+    return end, [url.removeprefix("https://batches.example") for url in asked]
+
+
+def test_a_whole_next_link_is_followed_at_home() -> None:
+    """A6: the provider's own address of the next page, path and all."""
+
+    def linked(job: str, link: str | None, ours: str = "") -> AnsweredOutcome:
+        return answer(200, {"data": [{"id": job, "metadata": OURS if ours else {}}], "next": link})
+
+    contract = paged("link", next="body:next")
+    end, asked = urls(
+        linked("b1", "/v2/pages/7?k=a%20b"),
+        linked("b2", "https://batches.example/v2/pages/8#x"),
+        linked("b3", None, "y"),
+        contract=contract,
+    )
+    assert end == JobKnown(remote_job_id="b3", source="recovery")
+    assert asked == ["/v1/batches?limit=2", "/v2/pages/7?k=a%20b", "/v2/pages/8"]
+    again, _ = urls(linked("b1", "/p/2"), linked("b2", "/p/2"), contract=contract)
+    assert again == ReadFailed(layer="protocol", error="list makes no progress")
+
+
+LINK = '<https://batches.example/v1/batches?page=1>; rel="prev", <https://batches.example/v1/batches?page=3>; title="a, b"; rel="last next"'
+
+
+def test_a_link_header_is_followed_at_home() -> None:
+    """A6: RFC 8288; its end is the end of the list."""
+    contract = paged("header")
+    first = answer(200, {"data": [{"id": "b1"}]}, link=LINK)
+    end, asked = urls(first, answer(200, {"data": [{"id": "b2"}]}, link='</x>; rel="prev"'), contract=contract)
+    assert end == JobNotFound()
+    assert asked == ["/v1/batches?limit=2", "/v1/batches?page=3"]
+
+
+@pytest.mark.parametrize(
+    "link", ["https://evil.example/p", "//evil.example/p", "http://batches.example/p", "https://u@batches.example/p", "https://[x/p"]
+)
+@pytest.mark.parametrize("paging", ["link", "header", "cursor"])
+def test_a_foreign_link_is_a_failed_read_and_never_an_absence(paging: str, link: str) -> None:
+    """B148: no credential leaves home, and an unread page has not said no."""
+    contract = paged(paging, next="" if paging == "header" else "body:next")
+    found, _ = walked(answer(200, {"data": [], "next": link}, link=f'<{link}>; rel="next"'), contract=contract)
+    assert found == ReadFailed(layer="protocol", error="foreign next link")
+
+
+def test_page_numbers_go_on_until_a_page_is_empty_or_says_so() -> None:
+    """A6: a list by numbers or offsets; a page that comes again is no progress."""
+    numbers = paged("page", next_param="p", first_page=0)
+    end, asked = urls(page("b1", "b2"), page("b3"), page(), contract=numbers)
+    assert end == JobNotFound()
+    assert asked == ["/v1/batches?limit=2", "/v1/batches?limit=2&p=1", "/v1/batches?limit=2&p=2"]
+    end, asked = urls(page("b1", "b2", more=True), page("b3", ours="b3"), contract=paged("page", next_param="p", next="body:has_more"))
+    assert end == JobKnown(remote_job_id="b3", source="recovery")
+    assert asked[1] == "/v1/batches?limit=2&p=2"
+    end, asked = urls(page("b1", "b2"), page("b3"), page(), contract=paged("offset", next_param="skip", max_pages=9))
+    assert end == JobNotFound()
+    assert asked[1:] == ["/v1/batches?limit=2&skip=2", "/v1/batches?limit=2&skip=3"]
+    assert walked(page("b1", "b2"), page("b1", "b2"), contract=numbers)[0] == ReadFailed(layer="protocol", error="list makes no progress")
+
+
+def test_a_list_that_begins_with_the_newest_is_read_until_it_is_older_than_our_create() -> None:
+    """A6: the rest cannot hold our job; an unreadable time ends nothing."""
+
+    def made(seconds: float | None, job_id: str = "b1") -> AnsweredOutcome:
+        return answer(200, {"data": [{"id": job_id, "created_at": seconds}], "has_more": True, "last_id": job_id})
+
+    contract = with_rule(BATCHES, created="created_at")
+    sent = NOW / SECOND - 10
+    assert walked(made(sent - 301), contract=contract)[0] == JobNotFound()
+    assert isinstance(walked(made(sent - 299), contract=contract)[0], ListWalk)
+    assert isinstance(walked(made(None), contract=contract)[0], ListWalk)
+
+
+def test_what_a_found_job_remembers_comes_from_its_item() -> None:
+    """A5: as its create answer would have said it."""
+    assert BATCHES.create is not None
+    contract = replace(BATCHES, create=replace(BATCHES.create, remember={"url": "body:status_url", "other": "header:location"}))
+    found, _ = walked(answer(200, {"data": [{"id": "b1", "metadata": OURS, "status_url": "/b/1"}], "has_more": False}), contract=contract)
+    assert found == JobKnown(remote_job_id="b1", source="recovery", remembered={"url": "/b/1"})
+
+
 bodies = json_values | st.fixed_dictionaries(
     {"data": json_values | st.lists(st.fixed_dictionaries({"id": json_values, "metadata": st.just(OURS) | json_values}), max_size=3)},
     optional={"has_more": st.booleans(), "last_id": json_values},

@@ -11,7 +11,7 @@ from typing import Any
 
 from artifacts.store import Store
 from ledger import queries
-from reconciler.clockwork import remove_strays
+from reconciler.clockwork import STANDS_SECONDS, SWEEPS, remove_strays
 from schemas.contract import Limits
 from schemas.operation import SECOND
 from schemas.states import Mode, State
@@ -333,10 +333,27 @@ def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
         async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
             shown = home.clockwork.describe()
             duties = {duty["duty"]: duty for duty in shown["duties"]}
-            assert set(duties) == {"work", "renew", "sweep", "audit", "tidy", "beat"}
+            assert set(duties) == {"work", "renew", *SWEEPS, "audit", "tidy", "beat"}
             assert duties["sweep"]["seconds"] == 7.0
             assert duties["renew"]["seconds"] == 7.5
             for duty in duties.values():
                 assert (duty["coalesce"], duty["max_instances"], duty["misfire_grace_seconds"]) == (True, 1, None)
+
+    run(scenario)
+
+
+def test_a_driver_that_stands_is_late(tmp_path: Path) -> None:
+    """C8, B107: a claim that hangs, or a driver that is gone, is told to readiness; it is no duty of the scheduler's."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            await until(lambda: home.clockwork.claims["runs"] > 1)
+            assert home.clockwork.late() == []
+            driver = home.clockwork._driver
+            assert driver is not None
+            driver.cancel()
+            await asyncio.wait([driver])
+            home.world.shift += STANDS_SECONDS + 2
+            assert "claim" in home.clockwork.late()
 
     run(scenario)

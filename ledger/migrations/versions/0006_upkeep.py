@@ -78,6 +78,7 @@ def upgrade() -> None:
     for name, columns, where in (
         ("ix_operations_live", ["provider", "state"], f"state NOT IN ({_FINAL})"),
         ("ix_operations_ended", ["updated_at", "id"], f"state IN ({_FINAL})"),
+        ("ix_operations_unproven", ["id"], f"verdict_seq IS NULL AND state IN ({_FINAL})"),
     ):
         op.create_index(name, "operations", columns, sqlite_where=sa.text(where), postgresql_where=sa.text(where))
     op.create_index("ix_deliveries_received", "deliveries", ["received_at", "id"])
