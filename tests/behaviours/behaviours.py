@@ -291,7 +291,7 @@ _ENDING: Final = (
     _behaviour("failed", "D2", _fails(), _has(Reading.FAILED), fate=Fate(ending=Reading.FAILED)),
     _behaviour("expired at the provider", "F5", _expired, _has(Reading.EXPIRED), fate=Fate(ending=Reading.EXPIRED)),
     _behaviour("cancelled by the provider", "D2", _parked(State.CANCELLED), _STOPPED, fate=Fate(ending=Reading.CANCELLED)),
-    # W    _behaviour("reversed after its end", "D1: the state stays, a person is told", _reversed, lambda can: can.watched, fate=_BACK),
+    _behaviour("reversed after its end", "D1: the state stays, a person is told", _reversed, lambda can: can.watched, fate=_BACK),
     _behaviour("result expired", "F1", _parked(State.RESULT_UNAVAILABLE), _files, fate=Fate(result_gone=True)),
     _behaviour("result cut", "B090", _file_again, _files, Script(file=("cut",))),
     _behaviour("result is a web page", "B098", _file_again, lambda can: can.files and not can.one_shot, Script(file=("html",))),

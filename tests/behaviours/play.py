@@ -75,7 +75,7 @@ class Part:
     callbacks: Callback = "once"
     cancel_after: float | None = None
     create_seconds: int = 900
-    result_seconds: int = 1_200
+    result_seconds: int = 600
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -16,6 +16,8 @@ from tests.behaviours.capability import capability
 from tests.behaviours.play import End, Kind, Play
 
 FOLDER = Path(__file__).parents[2] / "providers" / "contracts"
+pytestmark = pytest.mark.timeout(300)  # the first test of each database plays everything, on whatever machine
+
 _FIELD = re.compile(r"\{\+?param\.([A-Za-z0-9_-]+)\}")
 
 
