@@ -28,6 +28,15 @@ ANSWER_KEYS: Final[Mapping[str, type | tuple[type, ...]]] = {
 }  # fmt: skip
 """Keys of a sample answer and their types."""
 
+_WANTED: Final = {str: "a text (in quotes)", int: "a number (without quotes)", dict: "a table", list: "a list"}
+_EVIDENCE: Final[Mapping[str, tuple[str, ...]]] = {
+    "create": (Kind.JOB_KNOWN, Kind.CREATE_REJECTED, Kind.NOT_SENT, Kind.CREATE_AMBIGUOUS),
+    "status": (Kind.READ, Kind.READ_FAILED, Kind.JOBS_CONFLICT),
+    "cancel": (Kind.CANCEL_TAKEN, Kind.CANCEL_REFUSED, Kind.CANCEL_AMBIGUOUS, Kind.NOT_SENT),
+    "lookup": (Kind.JOB_KNOWN, Kind.JOB_NOT_FOUND, Kind.JOBS_CONFLICT, Kind.READ_FAILED),
+    "list": (Kind.JOB_KNOWN, Kind.JOB_NOT_FOUND, Kind.JOBS_CONFLICT, Kind.READ_FAILED),
+    "file": (Kind.COLLECTED, Kind.RESULT_INVALID, Kind.RESULT_GONE, Kind.COLLECT_FAILED),
+}
 _DECIDES: Final = {
     "create": "create.accepted, create.rejected, create.not_executed, create.codes and create.job_id",
     "status": "status.ok, status.not_found, status.state and status.job_id",
@@ -66,15 +75,15 @@ def _unreadable(sample: Mapping[str, Any], contract: Contract) -> str:
             near = get_close_matches(key, ANSWER_KEYS, n=1, cutoff=0.6)
             return f"{key} is no key of a sample answer; " + (f"did you mean {near[0]}?" if near else "known are " + ", ".join(ANSWER_KEYS))
         if not isinstance(value, ANSWER_KEYS[key]) or isinstance(value, bool):
-            return f"{key} has a value of another type"
+            return f"{key} must be {_WANTED.get(ANSWER_KEYS[key], 'a number')}"  # type: ignore[arg-type] # the one tuple is of numbers
     kind = sample["kind"]
     if kind not in KINDS:
         return f"kind {str(kind)[:60]!r} is not allowed; use one of {', '.join(KINDS)} (a delivery has none)"
     if "status" not in sample:
         return "status is missing: the HTTP status of the answer"
-    for key, words in (("reading", [item.value for item in Reading]), ("evidence", [item.value for item in Kind])):
+    for key, words in (("reading", [item.value for item in Reading]), ("evidence", _EVIDENCE[kind])):
         if sample.get(key, words[0]) not in words:
-            return f"{key} {sample[key][:60]!r} is not allowed; use one of {', '.join(words)}"
+            return f"{key} {sample[key][:60]!r} is not allowed here; use one of {', '.join(words)}"
     action = sample.get("action", "")
     if contract.actions and action not in contract.actions:
         return f"action must be one of {', '.join(contract.actions)}: which one's answer it is"
@@ -193,11 +202,33 @@ def notes(contract: Contract) -> list[str]:
         found.append("receive-only, it has no [status]: deliveries are verified and recorded, operations are refused")
     for action, kind in contract.kinds().items():
         found += [
-            f"{action}: {note}" if contract.actions else note for note in _job_notes(kind, echoed=bool(contract.event.client_reference))
+            f"{action}: {note}" if contract.actions else note
+            for note in (
+                *_job_notes(kind, echoed=contract.event.body_signed and bool(contract.event.client_reference)),
+                *_unshown(contract, action, kind),
+            )
         ]
     if not contract.samples:
         found.append("no [[samples]]: nothing has been proven")
     return found
+
+
+def _unshown(whole: Contract, action: str, contract: Contract) -> Iterator[str]:
+    """Yield a note about words that no sample shows: what they mean has not been proven."""
+    rule = contract.status
+    mine = [sample for sample in whole.samples if sample.get("kind") == "status" and sample.get("action", action) == action]
+    if rule is None or not mine or any(_unreadable(sample, whole) for sample in mine):
+        return
+    shown = set()
+    for sample in mine:
+        headers = tuple((str(name).lower(), str(value)) for name, value in sample.get("headers", {}).items())
+        outcome = AnsweredOutcome(status=sample["status"], headers=headers, body=sample.get("body", "").encode())
+        read = status(outcome, _asked(sample, contract), contract, _NOW)
+        shown |= {read.facts.remote_state, read.facts.remote_state.partition("/")[0]} if isinstance(read, Read) else set()
+    words = [*rule.readings, *(word for item in rule.outcome for word in item.words)]
+    missing = [word for word in dict.fromkeys(words) if word not in shown]
+    if missing:
+        yield f"no sample of {', '.join(missing)}: write one for every word"
 
 
 def _job_notes(contract: Contract, *, echoed: bool) -> list[str]:
