@@ -196,6 +196,7 @@ def _has(*readings: Reading) -> Callable[[Capability], bool]:
     return lambda can: can.words.issuperset(readings)
 
 
+_PAGES: Final[tuple[Mishap, ...]] = ("gone_page",) * 12  # for longer than any grace
 _STOPPED: Final = _has(Reading.CANCELLED)
 _LONG: Final = Fate(runs=200.0)
 _BACK: Final = Fate(reversed_after=600.0)
@@ -239,6 +240,15 @@ _CREATING: Final = (
     _create("redirected", "B060", _absent_or_asked, "redirect"),
     _create("told to slow down", "C3, B067", _sent_again, "slow_down"),
     _behaviour("create dropped, and a callback names the operation", "B6, A6", _echoed, _creates, Script(create=("dropped",))),
+    _behaviour(
+        "create dropped, and lists show the job late",
+        "A6: not found counts only late and repeated",
+        _found_or_asked,
+        lambda can: can.creates and can.shown_late,
+        Script(create=("dropped",)),
+        callbacks="none",
+        fate=Fate(hidden=25.0, runs=60.0),
+    ),
     _behaviour("create refused", "A10", _refused, _creates, fate=Fate(refused=True)),
 )
 
@@ -246,6 +256,7 @@ _READING: Final = (
     _behaviour("smooth", "nothing goes wrong (F1)", _succeeds),
     _reads("not visible at first", "C4: 404 within the grace means not yet", "gone"),
     _reads("reads answered with nonsense", "C4, B069: nonsense moves nothing", "html", "empty", "garbled", "redirect"),
+    _reads("reads answered 404 by a page", "B069: a proxy's page says nothing about a job", *_PAGES),
     _reads("reads fail", "C4: a transport's failure moves nothing", "lost", "unsent", "cut", "error"),
     _reads("reads told to slow down", "C3", "slow_down", "slow_down"),
     _behaviour("gone for good", "a vanished job is a contradiction", _parked(State.QUARANTINED, "job_vanished"), fate=_VANISHES),

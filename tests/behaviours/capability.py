@@ -13,6 +13,7 @@ class Capability:
     creates: bool
     resends: bool  # the same token is answered instead of executed
     searches: bool  # what was created can be looked for
+    shown_late: bool  # it may be some time before a search shows a new job
     sent_again: frozenset[int]  # statuses of a create that surely did nothing
     id_beside: bool  # the job's id does not stand in the answer's body
     cancels: bool
@@ -47,6 +48,7 @@ def capability(kind: Kind) -> Capability:
         creates=create is not None,
         resends="resend" in strategies,
         searches="lookup" in strategies or "list" in strategies,
+        shown_late=contract.recovery.visibility_seconds >= 30 and status.not_found_grace_seconds >= 30,
         sent_again=frozenset(create.not_executed if create else ()),
         id_beside=create is not None and not create.job_id.startswith("body:"),
         cancels=cancel is not None,

@@ -15,7 +15,7 @@ from simulator.spoken import UnspokenError
 
 Mishap = Literal[
     "unsent", "lost", "dropped", "cut", "empty", "html", "error", "error_though_done", "redirect", "slow_down", "garbled",
-    "another_job", "gone",
+    "another_job", "gone", "gone_page",
 ]  # fmt: skip
 """lost: the request never arrives, and nobody knows. dropped, cut, empty, error_though_done: it is executed, its answer is spoiled."""
 
@@ -121,6 +121,8 @@ def _never_arrived(mishap: Mishap) -> Outcome:
     match mishap:
         case "html":
             return AnsweredOutcome(status=200, headers=(("content-type", "text/html"),), body=PAGE)
+        case "gone_page":
+            return AnsweredOutcome(status=404, headers=(("content-type", "text/html"),), body=PAGE)
         case "error":
             return AnsweredOutcome(status=502, headers=_JSON, body=b"{}")
         case "redirect":
