@@ -196,7 +196,7 @@ def _has(*readings: Reading) -> Callable[[Capability], bool]:
     return lambda can: can.words.issuperset(readings)
 
 
-_PAGES: Final[tuple[Mishap, ...]] = ("gone_page",) * 12  # for longer than any grace
+_PAGES: Final[tuple[Mishap, ...]] = ("gone_page",) * 8  # for longer than any grace
 _STOPPED: Final = _has(Reading.CANCELLED)
 _LONG: Final = Fate(runs=200.0)
 _BACK: Final = Fate(reversed_after=600.0)
@@ -247,7 +247,7 @@ _CREATING: Final = (
         lambda can: can.creates and can.shown_late,
         Script(create=("dropped",)),
         callbacks="none",
-        fate=Fate(hidden=25.0, runs=60.0),
+        fate=Fate(hidden=40.0, runs=90.0),
     ),
     _behaviour("create refused", "A10", _refused, _creates, fate=Fate(refused=True)),
 )

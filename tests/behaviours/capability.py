@@ -48,7 +48,7 @@ def capability(kind: Kind) -> Capability:
         creates=create is not None,
         resends="resend" in strategies,
         searches="lookup" in strategies or "list" in strategies,
-        shown_late=contract.recovery.visibility_seconds >= 30 and status.not_found_grace_seconds >= 30,
+        shown_late=contract.recovery.visibility_seconds >= 30 and status.not_found_grace_seconds >= 60,
         sent_again=frozenset(create.not_executed if create else ()),
         id_beside=create is not None and not create.job_id.startswith("body:"),
         cancels=cancel is not None,
