@@ -11,6 +11,7 @@ import errno
 import hashlib
 import os
 import re
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final, TypeVar
@@ -73,6 +74,10 @@ class Store:
         """Remove a stored artifact and return whether it was there."""
         return await asyncio.to_thread(self._remove, artifact_id)
 
+    def room(self) -> int:
+        """Return how many bytes may still be written here. Raises StoreError where the directory is gone."""
+        return _guarded(lambda: shutil.disk_usage(self._directory).free, "room")
+
     def sweep(self, older_than: Micros) -> int:
         """Remove part files last written before `older_than` (microseconds UTC) and return how many; for start-up and ticks."""
         removed = 0
@@ -109,7 +114,7 @@ class Store:
         if final.exists():
             raise StoreError(errno.EEXIST, f"artifact {artifact_id} is stored already")
         part = final.with_name(final.name + _PART)
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
+        flags = os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW | os.O_CLOEXEC
         return Writer(artifact_id, part, final, _guarded(lambda: os.open(part, flags, 0o600), artifact_id))
 
     def _open(self, artifact_id: str) -> "Reader":
@@ -158,6 +163,16 @@ class Writer:
         if self._pending_bytes >= _FLUSH_BYTES:
             await _finish(self._flush)
 
+    async def restart(self) -> None:
+        """Forget everything written so far: the bytes that follow are the first. Raises StoreError."""
+        assert self._open, "the writer has ended"
+        await _finish(self._restart)
+
+    async def read(self, offset: int, length: int) -> bytes:
+        """Return up to `length` bytes from `offset` of what has been sealed; `length` is bounded to one mebibyte."""
+        assert self._open, "the writer has ended"
+        return await _finish(lambda: os.pread(self._descriptor, min(length, _FLUSH_BYTES), offset))
+
     async def seal(self) -> None:
         """Bring everything written so far into the file, so that `sha256` is of the whole. Raises StoreFullError."""
         await _finish(self._flush)
@@ -180,6 +195,13 @@ class Writer:
         while view:
             written = _guarded(lambda left=view: os.write(self._descriptor, left), self.id)  # type: ignore[misc]
             view = view[written:]
+
+    def _restart(self) -> None:
+        self._pending.clear()
+        self._pending_bytes = self.bytes = 0
+        self._digest = hashlib.sha256()
+        _guarded(lambda: os.ftruncate(self._descriptor, 0), self.id)
+        _guarded(lambda: os.lseek(self._descriptor, 0, os.SEEK_SET), self.id)
 
     def _commit(self) -> None:
         self._flush()

@@ -2,16 +2,17 @@
 
 import re
 from dataclasses import dataclass
-from typing import Final
+from typing import Any, Final
 
 from gateway import fields
 from gateway.gate import Endpoint, Gate
 from gateway.keys import Principal
 from gateway.problems import ProblemError
+from providers.json_schema import SchemaRefusedError, compiled
 from providers.requests import check_request
 from providers.tokens import shaped
 from schemas import jsontext
-from schemas.api import CreateBody
+from schemas.api import CreateBody, RecordsBody
 from schemas.commands import Intent
 from schemas.operation import Expect
 from schemas.states import Mode
@@ -108,9 +109,6 @@ def _refuse_later(body: CreateBody) -> None:
     for name in _LATER:
         if getattr(body, name) is not None:
             raise ProblemError("not_available", f"{name} comes with a later version", extra={"field": name})
-    for name in ("json_schema", "records"):
-        if body.expect is not None and getattr(body.expect, name) is not None:
-            raise ProblemError("not_available", f"expect.{name} comes with a later version", extra={"field": f"expect.{name}"})
 
 
 def _endpoint(gate: Gate, principal: Principal, body: CreateBody) -> Endpoint:
@@ -140,7 +138,31 @@ def _expect(body: CreateBody) -> Expect:
     asked = body.expect
     if asked.min_bytes is not None and asked.max_bytes is not None and asked.min_bytes > asked.max_bytes:
         raise fields.invalid(("expect.min_bytes", "is more than max_bytes"))
-    return Expect(media_type=asked.media_type, max_bytes=asked.max_bytes, min_bytes=asked.min_bytes, sha256=asked.sha256)
+    if asked.json_schema is not None:
+        try:
+            compiled(asked.json_schema)
+        except SchemaRefusedError as error:
+            raise fields.invalid(("expect.json_schema", str(error))) from None
+    least, most = (asked.records, asked.records) if isinstance(asked.records, int) else _bounds(asked.records)
+    return Expect(
+        media_type=asked.media_type,
+        max_bytes=asked.max_bytes,
+        min_bytes=asked.min_bytes,
+        sha256=asked.sha256,
+        json_schema=asked.json_schema,
+        records_min=least,
+        records_max=most,
+    )
+
+
+def _bounds(asked: RecordsBody | None) -> tuple[int | None, int | None]:
+    if asked is None:
+        return None, None
+    if asked.min is None and asked.max is None:
+        raise fields.invalid(("expect.records", "give a number, or min, max or both"))
+    if asked.min is not None and asked.max is not None and asked.min > asked.max:
+        raise fields.invalid(("expect.records.min", "is more than max"))
+    return asked.min, asked.max
 
 
 def _request(body: CreateBody) -> bytes | None:
@@ -154,7 +176,7 @@ def _request(body: CreateBody) -> bytes | None:
 
 def _fingerprint(endpoint: Endpoint, body: CreateBody, action: str, mode: Mode, expect: Expect) -> str:
     """Return the fingerprint of MISSION A1: what another request under the same key must equal."""
-    asked = {
+    asked: dict[str, Any] = {
         "provider": endpoint.name,
         "origin": endpoint.origin,
         "action": action,
@@ -162,6 +184,9 @@ def _fingerprint(endpoint: Endpoint, body: CreateBody, action: str, mode: Mode, 
         "request": body.request,
         "expect": {"media_type": expect.media_type, "max_bytes": expect.max_bytes, "min_bytes": expect.min_bytes, "sha256": expect.sha256},
     }
+    # What older versions did not know stands in the fingerprint only where it is asked for: their keys stay valid.
+    later = {"json_schema": expect.json_schema, "records_min": expect.records_min, "records_max": expect.records_max}
+    asked["expect"] |= {name: value for name, value in later.items() if value is not None}
     for name in ("remote_job_id", "supersedes", "resumes"):  # part of the request where they are given
         if getattr(body, name) is not None:
             asked[name] = getattr(body, name)

@@ -67,6 +67,7 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     "not_ready": Kind(409, "The result is not ready", retry=True, new_key=False),
     "no_result": Kind(409, "The operation ended without a result", retry=False, new_key=False),
     "result_expired": Kind(410, "The result is no longer kept", retry=False, new_key=False),
+    "unknown_file": Kind(404, "The result has no such file", retry=False, new_key=False),
     "range_not_satisfiable": Kind(416, "The range lies outside the result", retry=True, new_key=False),
     # deliveries
     "unknown_endpoint": Kind(404, "No provider is configured at this address", retry=True, new_key=False),

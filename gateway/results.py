@@ -11,10 +11,12 @@ from gateway.call import Answer, Call
 from gateway.operations import load, matches
 from gateway.problems import ProblemError
 from lifecycle.public import settled
+from schemas.evidence import StoredFile
 from schemas.operation import Operation
 from schemas.states import FINAL, State
 
 _RANGE: Final = re.compile(r"bytes=(\d{0,18})-(\d{0,18})", re.ASCII)
+_NAME: Final = re.compile(r"[A-Za-z0-9_-]{1,50}")
 _MEDIA_TYPE: Final = re.compile(r"[A-Za-z0-9!#$&^_.+-]+/[A-Za-z0-9!#$&^_.+-]+(?:\s*;[\x20-\x7e]*)?")
 
 
@@ -22,8 +24,8 @@ async def download(call: Call) -> Answer:
     """GET …/result: the stored bytes."""
     op = await load(call)
     _check_readable(call, op)
-    assert op.result_artifact is not None
-    size, digest = op.result_bytes or 0, op.result_sha256 or ""
+    file = _chosen(call, op)
+    size, digest = file.bytes, file.sha256
     tag = f'"sha256:{digest}"'
     encoded = base64.b64encode(bytes.fromhex(digest)).decode()
     headers = [
@@ -31,7 +33,7 @@ async def download(call: Call) -> Answer:
         ("Accept-Ranges", "bytes"),
         ("Repr-Digest", f"sha-256=:{encoded}:"),  # RFC 9530
         ("Digest", f"sha-256={encoded}"),  # RFC 3230, which older clients read
-        ("Content-Disposition", f'attachment; filename="{op.id}"'),  # a provider's bytes never run in our origin
+        ("Content-Disposition", f'attachment; filename="{op.id}{_suffix(file)}"'),  # a provider's bytes never run in our origin
         ("Content-Security-Policy", "sandbox; default-src 'none'"),
     ]
     if op.result_complete is False:
@@ -45,14 +47,34 @@ async def download(call: Call) -> Answer:
         start, length = asked
         status = 206
         headers.append(("Content-Range", f"bytes {start}-{start + length - 1}/{size}"))
-    media_type = op.result_media_type or ""
+    media_type = file.media_type
     if not _MEDIA_TYPE.fullmatch(media_type):
         media_type = "application/octet-stream"
-    chunks = await _opened(call, op, start, length)
+    chunks = await _opened(call, op, file, start, length)
     return Answer(status=status, content=chunks, headers=tuple(headers), media_type=media_type, length=length)
 
 
+def _chosen(call: Call, op: Operation) -> StoredFile:
+    """Return the file that `?file=ROLE` names, or the main one. Raises 404 with the roles that there are."""
+    assert op.result_artifact is not None
+    files = {file.role: file for file in reversed(view.files(op))}
+    asked = call.parameters("file").get("file")
+    if asked is None:
+        return next(file for file in view.files(op) if file.key == op.result_artifact)
+    if asked not in files:
+        raise ProblemError("unknown_file", operation=op.id, extra={"files": sorted(files)})
+    return files[asked]
+
+
+def _suffix(file: StoredFile) -> str:
+    """Return the file's role as the end of a file name; nothing for the main one, or a role that no name can carry."""
+    return f"-{file.role}" if file.role != "output" and _NAME.fullmatch(file.role) else ""
+
+
 def _check_readable(call: Call, op: Operation) -> None:
+    expires_at = view.result_expires_at(op, call.gate.settings.retention)
+    if expires_at is not None and call.gate.world.now() >= expires_at:
+        raise ProblemError("result_expired", operation=op.id, extra={"state": op.state, "expired_at": view.time_text(expires_at)})
     if op.state in FINAL:
         if op.result_artifact is None:
             raise ProblemError("no_result", operation=op.id, extra={"state": op.state})
@@ -86,10 +108,9 @@ def _range(call: Call, tag: str, size: int) -> tuple[int, int] | None:
     return start, length
 
 
-async def _opened(call: Call, op: Operation, start: int, length: int) -> AsyncIterator[bytes]:
+async def _opened(call: Call, op: Operation, file: StoredFile, start: int, length: int) -> AsyncIterator[bytes]:
     """Return the chunks, the first of them already read: a file that is gone is known before the head is sent."""
-    assert op.result_artifact is not None
-    chunks = call.gate.open_artifact(op.result_artifact, start, length)
+    chunks = call.gate.open_artifact(file.key, start, length)
     try:
         first = await anext(chunks, b"")
     except FileNotFoundError:

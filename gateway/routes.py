@@ -171,7 +171,8 @@ ROUTES: Final[tuple[Route, ...]] = (
         summary="The stored result, whole or one range, with its digest.",
         handler=results.download,
         statuses=(200, 206, 304),
-        codes=("not_found", "not_ready", "no_result", "result_expired", "range_not_satisfiable"),
+        codes=("invalid_request", "not_found", "unknown_file", "not_ready", "no_result", "result_expired", "range_not_satisfiable"),
+        parameters=("file",),
         headers=("Range", "If-Range", "If-None-Match"),
     ),
     Route(

@@ -3,14 +3,17 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
+from urllib.parse import quote
 
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
+from schemas.evidence import StoredFile
 from schemas.operation import SECOND, Micros, Operation
 from schemas.settings import RetentionSettings
 from schemas.states import FINAL, Mode
 
 _MAX_RETRY_AFTER: Final = 60
+_FILE: Final = ("role", "media_type", "bytes", "sha256")
 _DAY: Final[Micros] = 86_400 * SECOND
 
 
@@ -63,6 +66,23 @@ def expires_at(op: Operation, retention: RetentionSettings) -> Micros | None:
     return op.updated_at + round(retention.record_days * _DAY)
 
 
+def result_expires_at(op: Operation, retention: RetentionSettings) -> Micros | None:
+    """Return when the stored result is no longer given out; None while the operation is not over, or where there is no result (F6)."""
+    if op.state not in FINAL or op.result_artifact is None:
+        return None
+    return op.updated_at + round(retention.result_days * _DAY)
+
+
+def files(op: Operation) -> tuple[StoredFile, ...]:
+    """Return the files of the stored result, in the contract's order; of one plain file the record has its own fields."""
+    if op.result_artifact is None:
+        return ()
+    if op.result_facts is not None:
+        return tuple(StoredFile(**file) for file in op.result_facts["files"])
+    kind, size, digest = op.result_media_type or "", op.result_bytes or 0, op.result_sha256 or ""
+    return (StoredFile(role="output", key=op.result_artifact, media_type=kind, bytes=size, sha256=digest),)
+
+
 def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
     """Return the JSON object of an operation."""
     return {
@@ -91,7 +111,7 @@ def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
         "next_check_at": time_text(op.due_at),
         "deadlines": _deadlines(op),
         "cancel": _cancel(op),
-        "result": _result(op),
+        "result": _result(op, retention),
         "question": question(op),
         "incident": op.incident_id,
         "reference": op.reference,
@@ -137,19 +157,24 @@ def _cancel(op: Operation) -> dict[str, Any] | None:
     }
 
 
-def _result(op: Operation) -> dict[str, Any] | None:
+def _result(op: Operation, retention: RetentionSettings) -> dict[str, Any] | None:
     if op.result_artifact is None and op.result_complete is None:
         return None
+    facts: Mapping[str, Any] = op.result_facts or {}
+    url = f"/v1/operations/{op.id}/result"
     return {
         "media_type": op.result_media_type,
         "bytes": op.result_bytes,
         "sha256": op.result_sha256,
         "complete": op.result_complete,
         "accepted_by": op.accepted_by,
-        "records": None,
-        "items": None,
-        "expires_at": None,
-        "url": None if op.result_artifact is None else f"/v1/operations/{op.id}/result",
+        "records": facts.get("records"),
+        "items": None if facts.get("items") is None else {**facts["items"], "failed_refs": list(op.failed_refs)},
+        "files": [
+            {**{name: getattr(file, name) for name in _FILE}, "url": f"{url}?file={quote(file.role, safe='')}"} for file in files(op)
+        ],
+        "expires_at": time_text(result_expires_at(op, retention)),
+        "url": None if op.result_artifact is None else url,
     }
 
 

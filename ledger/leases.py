@@ -133,7 +133,7 @@ def _lease(fold: Fold, op: Operation, command: ClaimWork, clock: Micros, opened:
     fence = op.lease_fence + 1
     fold.work(op.id, lease_owner=command.worker[:200], lease_fence=fence, lease_until=until, due_at=until)
     attempt_id = None
-    if acts(errand, contract):
+    if acts(errand, contract, op):
         attempt_id = f"att_{op.id.removeprefix('op_')}_{fence}"
         opened.append(_open(fold, op, errand, attempt_id, fence=fence, command=command, until=until))
     return Claimed(operation=op, errand=errand, fence=fence, attempt_id=attempt_id)

@@ -16,7 +16,7 @@ from ledger.transaction import Transaction
 from schemas.upkeep import Rewrap, Rewrapped, Switch
 
 SEALED: Final[dict[str, tuple[str, ...]]] = {
-    "operations": ("remembered", "request", "metadata", "error_message", "cancel_reason", "cancel_effect"),
+    "operations": ("remembered", "failed_refs", "request", "metadata", "error_message", "cancel_reason", "cancel_effect"),
     "history_texts": ("text",),
     "deliveries": ("headers", "body"),
     "delivery_conflicts": ("body",),

@@ -1,7 +1,7 @@
 """Operation <-> row of `operations`. On the path of every write, so the lists of fields are made once.
 
-Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata` and `remembered` are canonical JSON; an empty
-value is NULL. Everything else is stored as it is.
+Sealed columns hold vault values; `expect`, `approval_by` and (inside the seal) `metadata`, `remembered` and `failed_refs` are
+canonical JSON, `result_facts` is JSON as in the history; an empty value is NULL. Everything else is stored as it is.
 """
 
 import dataclasses
@@ -55,12 +55,27 @@ def _write_text(value: str | None) -> bytes | None:
     return None if value is None else value.encode()
 
 
-_PLAIN: Final[dict[str, Callable[[Any], bytes | None]]] = {"expect": _write_expect, "approval_by": _write_names}
+def _write_facts(value: Mapping[str, Any] | None) -> bytes | None:
+    return None if value is None else json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False).encode()
+
+
+_PLAIN: Final[dict[str, Callable[[Any], bytes | None]]] = {
+    "expect": _write_expect,
+    "approval_by": _write_names,
+    "result_facts": _write_facts,
+}
 _SEALED: Final[dict[str, Callable[[Any], bytes | None]]] = {
     "request": lambda value: value,  # bytes already
     "metadata": _write_mapping,
+    "failed_refs": _write_names,
     "remembered": _write_mapping,
     **dict.fromkeys(_SEALED_TEXTS, _write_text),
+}
+
+_READ: Final[dict[str, Callable[[bytes], Any]]] = {
+    "request": bytes,
+    **dict.fromkeys(_MAPPINGS, json.loads),
+    "failed_refs": lambda plain: tuple(json.loads(plain)),
 }
 
 
@@ -111,12 +126,15 @@ def from_row(row: sa.Row[Any] | Mapping[Any, Any], vault: Vault) -> Operation:
             sealed = values[name]
             if sealed is not None:
                 plain = vault.unseal("operations", name, values["id"], sealed)
-                values[name] = plain if name == "request" else json.loads(plain) if name in _MAPPINGS else plain.decode()
+                values[name] = _READ.get(name, bytes.decode)(plain)
         for name in _MAPPINGS:
             if values[name] is None:
                 values[name] = {}
         name = "approval_by"
         values[name] = () if values[name] is None else tuple(json.loads(values[name]))
+        values["failed_refs"] = values["failed_refs"] or ()
+        name = "result_facts"
+        values[name] = None if values[name] is None else json.loads(values[name])
         name = "expect"
         values[name] = _NOTHING if values[name] is None else Expect(**json.loads(values[name]))
         return Operation(**values)

@@ -49,9 +49,12 @@ def next_errand(op: Operation, contract: Contract, now: Micros) -> Errand | Slee
             return _parked(op, contract, now)
 
 
-def acts(errand: Errand, contract: Contract) -> bool:
-    """Return whether the errand changes something at the provider, so that an attempt is committed before its bytes."""
-    one_shot = contract.result is not None and contract.result.one_shot
+def acts(errand: Errand, contract: Contract, op: Operation) -> bool:
+    """Return whether the errand changes something at the provider, so that an attempt is committed before its bytes.
+
+    After a lost attempt at a result that can be read once, collecting only looks into our own store (F4).
+    """
+    one_shot = contract.result is not None and contract.result.one_shot and op.consumed_by is None
     return errand in ACTING or (errand is Errand.COLLECT and one_shot)
 
 

@@ -208,7 +208,7 @@ def _wait(case: Case, draft: Draft, evidence: Answered) -> Decision:
 
 def _retry(case: Case, draft: Draft, evidence: Answered) -> Decision:
     seconds = evidence.seconds or draft.op.collect_seconds
-    draft.work(collect_tries=0)
+    draft.work(collect_tries=0, consumed_by=None)  # where reading consumes the result, a person has decided to read again
     draft.go(
         State.RESULT_COLLECTING,
         Cause.DECISION,
@@ -231,7 +231,7 @@ def _accept_result(case: Case, draft: Draft, evidence: Answered) -> Decision:
         "result_accepted",
         text=evidence.reason,
         accepted_by=evidence.by[:200],
-        result_complete=True,
+        result_complete=not ((draft.op.result_facts or {}).get("items") or {}).get("missing"),
         error_code=None,
     )
     return draft.done()

@@ -5,7 +5,7 @@ from typing import Any
 from lifecycle import schedule
 from lifecycle.case import Case, Draft
 from schemas.decision import Decision, KeepFiles
-from schemas.evidence import Collected, CollectFailed, NotSent, ResultGone, ResultInvalid, StoredFile
+from schemas.evidence import AttemptLost, Collected, CollectFailed, Items, NotSent, ResultGone, ResultInvalid, result_facts
 from schemas.states import Cause, Reading, State
 
 
@@ -13,6 +13,15 @@ def collected(case: Case) -> Decision:
     """The result is there."""
     evidence, draft = case.evidence, Draft(case)
     assert isinstance(evidence, Collected)
+    apply_collection(draft, evidence)
+    return draft.done()
+
+
+def collected_late(case: Case) -> Decision:
+    """A worker that had been given up for lost brings the result after all: it is stored and meets the agreement."""
+    evidence, draft = case.evidence, Draft(case)
+    assert isinstance(evidence, Collected)
+    draft.go(State.RESULT_COLLECTING, Cause.COLLECTION, "collected_late", error_code=None)
     apply_collection(draft, evidence)
     return draft.done()
 
@@ -39,7 +48,7 @@ def failed(case: Case) -> Decision:
     assert isinstance(evidence, CollectFailed)
     op, result = draft.op, case.contract.result
     draft.work(collect_tries=op.collect_tries + 1, last_read_error=evidence.error[:200], last_read_at=case.started_at)
-    if result is not None and result.one_shot:
+    if result is not None and result.one_shot and op.consumed_by is None:
         # The reading may have consumed it: a second one would find nothing, or worse, something else (F4).
         give_up(draft, "one_shot_interrupted", evidence.error)
         return draft.done()
@@ -64,9 +73,15 @@ def not_sent(case: Case) -> Decision:
 
 
 def lost(case: Case) -> Decision:
-    """Somebody else's open one-shot collection: the result may be consumed, and is not there (F4)."""
-    draft = Draft(case)
-    give_up(draft, "one_shot_lost", "A worker was lost while it fetched a result that can be fetched once only.")
+    """Somebody else's open one-shot collection: it may have consumed the result, and may have stored it before it was lost (F4).
+
+    The next collection looks into our own store and asks the provider for nothing.
+    """
+    evidence, draft = case.evidence, Draft(case)
+    assert isinstance(evidence, AttemptLost)
+    draft.work(consumed_by=evidence.attempt_id)
+    draft.note(Cause.COLLECTION, "attempt_lost", text="A worker was lost while it fetched a result that can be fetched once only.")
+    draft.due(case.now)
     return draft.done()
 
 
@@ -75,11 +90,12 @@ def apply_collection(draft: Draft, outcome: Collected | ResultInvalid) -> None:
     ending = draft.op.ending
     assert ending is not None
     draft.effects.append(KeepFiles(files=outcome.files))
-    changes = _facts(outcome.files)
+    changes = _facts(outcome)
+    draft.work(failed_refs=outcome.items.failed_refs if outcome.items is not None else ())
     match outcome:
         case Collected():
-            complete = outcome.complete and ending is Reading.SUCCEEDED
-            finish(draft, ending, "collected", {**changes, "result_complete": complete})
+            complete = outcome.complete and ending is Reading.SUCCEEDED and (outcome.items is None or outcome.items.missing == 0)
+            finish(draft, ending, "collected", {**changes, "result_complete": complete}, text=_told(outcome.items))
         case ResultInvalid() if ending is Reading.SUCCEEDED:
             draft.work(error_message=outcome.message[:500])
             draft.go(
@@ -91,7 +107,7 @@ def apply_collection(draft: Draft, outcome: Collected | ResultInvalid) -> None:
                 **changes,
             )
         case ResultInvalid():
-            finish(draft, ending, outcome.code, {**changes, "result_complete": False})
+            finish(draft, ending, outcome.code, {**changes, "result_complete": False}, text=outcome.message)
 
 
 def give_up(draft: Draft, code: str, message: str) -> None:
@@ -102,15 +118,23 @@ def give_up(draft: Draft, code: str, message: str) -> None:
         draft.work(error_message=message[:500])
         draft.go(State.RESULT_UNAVAILABLE, Cause.COLLECTION, code, text=message, error_code=code)
     else:
-        finish(draft, ending, code, {"result_complete": False})
+        finish(draft, ending, code, {"result_complete": False}, text=message)
 
 
-def finish(draft: Draft, ending: Reading, code: str, changes: dict[str, Any]) -> None:
+def finish(draft: Draft, ending: Reading, code: str, changes: dict[str, Any], *, text: str = "") -> None:
     """End by the reading that the record remembers; the final row cites it."""
     op = draft.op
     cause = op.ending_cause
     assert cause is not None
-    draft.go(_final(ending), cause, code, cause_id=op.ending_cause_id or "", **_error(ending, op.error_code), **changes)
+    draft.go(_final(ending), cause, code, text=text, cause_id=op.ending_cause_id or "", **_error(ending, op.error_code), **changes)
+
+
+def _told(items: Items | None) -> str:
+    """Return the items' outcomes in words, for the history's erasable text: the names are the caller's own."""
+    if items is None:
+        return ""
+    named = f": {', '.join(items.failed_refs)}" if items.failed_refs else ""
+    return f"{items.succeeded} succeeded, {items.failed} failed, {items.missing} missing{named}"
 
 
 def ending_without_result(draft: Draft, reading: Reading, cause: Cause, message: str, changes: dict[str, Any]) -> None:
@@ -138,11 +162,13 @@ def _error(reading: Reading, code: str | None) -> dict[str, Any]:
             return {"error_code": code or "provider_failed"}
 
 
-def _facts(files: tuple[StoredFile, ...]) -> dict[str, Any]:
+def _facts(outcome: Collected | ResultInvalid) -> dict[str, Any]:
+    files = outcome.files
     main = next((file for file in files if file.role == "output"), files[0] if files else None)
     if main is None:
         return {}
     return {
+        "result_facts": result_facts(outcome),
         "result_artifact": main.key,
         "result_media_type": main.media_type,
         "result_bytes": main.bytes,

@@ -151,7 +151,7 @@ TABLE: Final[dict[S, Row]] = {
     },
     S.RESULT_TIMED_OUT: {**_PARKED, K.CANCEL_ASKED: other.cancel_timed_out},
     S.CANCELLATION_UNCONFIRMED: {**_PARKED, K.CANCEL_ASKED: cancel.asked_unconfirmed},
-    S.RESULT_UNAVAILABLE: {**_PARKED, K.CANCEL_ASKED: cancel.asked_too_late},
+    S.RESULT_UNAVAILABLE: {**_PARKED, K.CANCEL_ASKED: cancel.asked_too_late, K.COLLECTED: results.collected_late},
     S.RESULT_VALIDATION_FAILED: {**_PARKED, K.CANCEL_ASKED: cancel.asked_too_late},
 }
 

@@ -11,7 +11,7 @@ from providers.contract_faults import Faults, Path
 from providers.contract_parts import check_headers, check_origin, expressions, places, request, template, tried
 from providers.places import compile_place, template_fields
 from providers.tokens import LEAST
-from schemas.contract import RESEND_MARGIN_SECONDS, CancelRule, CreateRule, RecoveryRule, ResultRule, StatusRule, TokenRule
+from schemas.contract import RESEND_MARGIN_SECONDS, CancelRule, CreateRule, RecoveryRule, ResultFile, ResultRule, StatusRule, TokenRule
 from schemas.states import ENDED_READINGS
 
 OURS: Final = ("token", "operation", "reference", "trace_id", "param.*")
@@ -200,8 +200,36 @@ def _cancel(cancel: CancelRule, with_job: tuple[str, ...], path: Path, faults: F
         faults.add((*path, "accepted"), f"{status} is also said to be refused or not executed: decide")
 
 
+def _inside(file: ResultFile, path: Path, faults: Faults) -> None:
+    """Check what is said about the records of a file, and their items."""
+    if file.records and file.format != "json":
+        faults.add((*path, "records"), 'needs format = "json": it is the place of the array in a document')
+    elif file.records and not all(file.records.split(".")):
+        faults.add((*path, "records"), "must be names with dots between them, as in data.results")
+    if file.compression != "none" and file.format == "opaque":
+        faults.add((*path, "compression"), "needs a format: a file that is not looked into is never inflated")
+    items = file.items
+    if items is None:
+        return
+    if file.format == "opaque":
+        faults.add((*path, "items"), 'needs format = "jsonl", "csv" or "json"')
+    if not items.id:
+        faults.add((*path, "items", "id"), "is missing; say where a record names its item")
+    if bool(items.outcome) != bool(items.ok):
+        faults.add((*path, "items", "outcome"), "and ok go together: the word, and which of its values mean success")
+    if file.format != "csv":
+        names = ("id", "outcome", "error", "value")
+        expressions({name: getattr(items, name) for name in names}, (*path, "items"), faults)
+
+
 def _result(result: ResultRule, with_job: tuple[str, ...], path: Path, faults: Faults) -> None:
     places(result.values, (*path, "values"), faults)
+    places({"total": result.total}, path, faults)
+    for key in ("max_record_bytes", "max_inflated_bytes"):
+        if getattr(result, key) < 1:
+            faults.add((*path, key), "must be 1 or more")
+    if result.total and not any(file.items is not None for file in result.files):
+        faults.add((*path, "total"), "needs a file with items: nothing else can be missing")
     for origin in result.origins:
         check_origin(origin, (*path, "origins"), faults)
     known = (*with_job, *(f"result.{name}" for name in result.values))
@@ -210,6 +238,7 @@ def _result(result: ResultRule, with_job: tuple[str, ...], path: Path, faults: F
         if bool(file.url) == bool(file.path):
             faults.add(here, "needs either url (a place in the status answer) or path (on the provider's origin), not both")
         places({"url": file.url, "bytes": file.bytes, "sha256": file.sha256}, here, faults)
+        _inside(file, here, faults)
         if file.path:
             request("GET", file.path, known, here, faults)
 

@@ -24,9 +24,10 @@ from providers.answers import (
 from providers.exchanges import record
 from providers.failures import SERVER_ERRORS, failure, is_stored, redirect
 from providers.places import TemplateError, render
-from providers.results import check_file, download, expected, has_result
+from providers.results import expected, has_result
 from providers.statuses import facts_of, inline_body, status, wants_inline
 from providers.targets import fields
+from providers.transfers import check_file, download
 from schemas.contract import Contract
 from schemas.evidence import (
     CancelAmbiguous,

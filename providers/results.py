@@ -4,15 +4,13 @@ A credential goes to the pinned origin only. A URL that a provider names is fetc
 or the operator lists, without credential, and (unless the operator listed it) from public addresses over https (B094, B146).
 """
 
-import base64
-import binascii
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 from urllib.parse import urljoin, urlsplit
 
-from providers.answers import find, is_page, looks_like_html, media_type, read_json, retry_after
+from providers.answers import find, read_json
 from providers.places import as_id, as_text
 from providers.requests import (
     USER_AGENT,
@@ -24,40 +22,18 @@ from providers.requests import (
     path_of,
     traceparent,
 )
+from providers.transfers import Expected, FileRequest, origin
 from schemas.contract import Contract, ResultFile, ResultRule
 from schemas.evidence import CollectFailed, ResultGone
-from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
-from schemas.operation import Micros, Operation
+from schemas.http import AnsweredOutcome, HttpRequest
+from schemas.operation import Operation
 from schemas.states import Errand, Reading
+
+__all__ = ["Expected", "FileRequest", "collect_requests", "expected", "has_result", "total"]
 
 _MAX_URL: Final = 8_192
 _URL_TEXT = re.compile(r"[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
-# RFC 9530 section 2 (`sha-256=:…:`) and the older RFC 3230 (`SHA-256=…`), both base64.
-_DIGEST = re.compile(r"(?i)(?:^|[,\s])sha-256=:?([A-Za-z0-9+/]{43}=):?")
-
-RETRIED: Final = frozenset({"size_mismatch", "looks_like_html", "checksum"})
-"""Codes of `check_file` that a cut transfer or a passing proxy can cause: worth another try inside the collection clock."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Expected:
-    """What one file must be. Sizes in bytes; None and empty text: not demanded."""
-
-    media_types: tuple[str, ...] = ()  # all of them must match; a type may end in `/*`
-    min_bytes: int | None = None
-    max_bytes: int | None = None
-    bytes: int | None = None  # declared by the provider: exact
-    sha256: tuple[str, ...] = ()  # lower-case hex; all of them must match
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FileRequest:
-    """One file to fetch, and what it must be."""
-
-    file: ResultFile
-    request: HttpRequest
-    expected: Expected
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -151,63 +127,13 @@ def expected(operation: Operation, contract: Contract, file: ResultFile, status_
     )
 
 
-def download(outcome: Outcome, file: FileRequest, operation: Operation, now: Micros) -> CollectFailed | ResultGone | None:
-    """Return None when the answer carries the file, else why not. `outcome.body` may be empty: only its head is judged.
-
-    On the provider's own origin 404 and 410 are its word that nothing is there. A link on another origin may have expired
-    (B088): a new status read brings a new one. Partial content was not asked for (B099).
-    """
-    match outcome:
-        case NotSentOutcome(error=error) | MaybeOutcome(error=error):
-            return CollectFailed(error=error)
-        case AnsweredOutcome(status=200):
-            return None
-        case AnsweredOutcome(status=404 | 410 as status) if _origin(file.request.url) == _origin(operation.origin) and not is_page(outcome):
-            return ResultGone(code=f"http_{status}", message="the provider has no such result (any more)")
-        case AnsweredOutcome(status=status):
-            return CollectFailed(error=f"http_{status}", retry_after=retry_after(outcome, now))
-
-
-def check_file(expected: Expected, answer: AnsweredOutcome, *, size: int, sha256: str, head: bytes) -> str | None:
-    """Return why the stored file is not the agreed one, or None.
-
-    `answer` is the download's head, `size` and `sha256` (hex) are of the stored bytes, `head` its first bytes (512 are
-    enough). Codes: looks_like_html, media_type, size_mismatch, too_small, too_large, checksum.
-    """
-    kind = media_type(answer)
-    wants_markup = any("html" in text or "xml" in text or text.endswith("/*") for text in expected.media_types)
-    if looks_like_html(head) and not wants_markup:
-        return "looks_like_html"
-    if not all(_is_type(kind, text) for text in expected.media_types):
-        return "media_type"
-    if any(size != declared for declared in (expected.bytes, _content_length(answer)) if declared is not None):
-        return "size_mismatch"
-    if expected.min_bytes is not None and size < expected.min_bytes:
-        return "too_small"
-    if expected.max_bytes is not None and size > expected.max_bytes:
-        return "too_large"
-    stated = _header_sums(answer)
-    return None if all(text == sha256.lower() for text in (*expected.sha256, *stated)) else "checksum"
-
-
-def _is_type(kind: str, wanted: str) -> bool:
-    return kind == wanted or (wanted.endswith("/*") and kind.startswith(wanted[:-1]))
-
-
-def _content_length(answer: AnsweredOutcome) -> int | None:
-    text = answer.header("content-length").strip()
-    return int(text) if re.fullmatch(r"[0-9]{1,18}", text) else None
-
-
-def _header_sums(answer: AnsweredOutcome) -> tuple[str, ...]:
-    found = []
-    for name in ("content-digest", "repr-digest", "digest"):
-        if digest := _DIGEST.search(answer.header(name)[:_MAX_URL]):
-            try:
-                found.append(base64.b64decode(digest[1], validate=True).hex())
-            except (binascii.Error, ValueError):
-                continue
-    return tuple(found)
+def total(operation: Operation, contract: Contract, status_answer: AnsweredOutcome) -> int | None:
+    """Return how many items the result must tell of: the provider's own count, else an exact number that the caller gave."""
+    rule, expect = contract.result, operation.expect
+    said = find(rule.total, status_answer, read_json(status_answer).value) if rule is not None and rule.total else None
+    if isinstance(said, int) and not isinstance(said, bool) and said >= 0:
+        return said
+    return expect.records_min if expect.records_min is not None and expect.records_min == expect.records_max else None
 
 
 def _named(file: ResultFile, rule: ResultRule, answer: AnsweredOutcome, body: Any) -> bool:
@@ -265,26 +191,16 @@ def _link(value: Any, operation: Operation, rule: ResultRule, result_origins: Se
         parts = urlsplit(url)
     except ValueError:
         return refused
-    origin = _origin(url)
-    if not origin or "@" in parts.netloc:
+    there = origin(url)
+    if not there or "@" in parts.netloc:
         return refused
-    if origin == _origin(operation.origin):
+    if there == origin(operation.origin):
         return _Link(url=url, own=True, private=True)
-    if any(origin == _origin(allowed) for allowed in result_origins):
+    if any(there == origin(allowed) for allowed in result_origins):
         return _Link(url=url, own=False, private=True)
-    if parts.scheme == "https" and any(origin == _origin(allowed) for allowed in rule.origins):
+    if parts.scheme == "https" and any(there == origin(allowed) for allowed in rule.origins):
         return _Link(url=url, own=False, private=False)
     return ResultGone(
         code="foreign_origin",
         message="the provider's result lies on an origin that is not listed: add it to `result_origins` of this provider, then retry",
     )
-
-
-def _origin(url: str) -> str:
-    """Return scheme://host:port of a URL in lower case, or the empty text."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{parts.hostname.rstrip('.')}:{port}" if parts.hostname and port else ""

@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Final
 
 from artifacts.store import Store
+from lifecycle.errands import acts
 from providers import interpret
 from reconciler.pace import Pace
 from reconciler.transport import Transport
@@ -48,6 +49,7 @@ class Desk:
     started_at: Micros
     send_by: float
     departure: Departure
+    attempt_id: str | None = None
     exchange: Exchange | None = None
     calls: int = 0
     store_fault: str = ""  # why a result could not be stored
@@ -60,7 +62,7 @@ class Desk:
     @property
     def consuming(self) -> bool:
         """Return whether this errand fetches a result that reading consumes (F4)."""
-        return self.errand is Errand.COLLECT and self.contract.result is not None and self.contract.result.one_shot
+        return self.errand is Errand.COLLECT and acts(self.errand, self.contract, self.operation)
 
     def secret(self) -> str | None:
         """Return the account's credential. It is fetched for each errand, so that a rotated one counts at once."""

@@ -23,6 +23,7 @@ from reconciler import collect
 from reconciler.desk import Accounts, Desk
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.transfer import ONE_SHOT_LOST
 from reconciler.wire import Departure
 from schemas.commands import Claimed, Defer, Settle
 from schemas.evidence import (
@@ -118,6 +119,7 @@ class Performer:
             started_at=self._world.now(),
             send_by=send_by,
             departure=Departure(),
+            attempt_id=claimed.attempt_id,
         )
 
     async def _evidence(self, desk: Desk, claimed: Claimed) -> Evidence:
@@ -127,7 +129,7 @@ class Performer:
         if operation.origin.rstrip("/") != desk.account.origin:
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
             return _origin_changed(desk)
-        if acts(errand, desk.contract) and claimed.attempt_id is None:
+        if acts(errand, desk.contract, operation) and claimed.attempt_id is None:
             raise RuntimeError("an acting errand without an open attempt")  # A1: never a byte without one
         try:
             match errand:
@@ -231,7 +233,7 @@ def _unknown(desk: Desk, error: str) -> Evidence:
         case Errand.CREATE | Errand.CANCEL:
             return NotSent(errand=desk.errand, error=error)
         case Errand.COLLECT if desk.consuming and desk.departure.sent:
-            return collect.ONE_SHOT_LOST
+            return ONE_SHOT_LOST
         case Errand.COLLECT:
             return CollectFailed(error=error)
         case Errand.READ | Errand.RECOVER:

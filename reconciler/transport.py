@@ -24,11 +24,18 @@ from schemas.world import World
 _DEFAULTS: Final = (("user-agent", "reconciliation-gateway"), ("accept-encoding", "identity"))
 _REFUSAL_BYTES: Final = 65_536  # of a download's answer that is not the file: enough to say why
 _OK: Final = 200
+_PARTIAL: Final = 206
 _PLAIN: Final = frozenset({"", "identity"})
+GZIP: Final = frozenset({"gzip", "x-gzip"})
+"""Content codings in which a file may come although none was asked for: some stores keep it so."""
 
 
 class Sink(Protocol):
     """Takes the bytes of a download in order."""
+
+    async def begin(self, head: AnsweredOutcome) -> None:
+        """Take the head (200, or 206 where a range was asked for); what it raises ends the download and reaches the caller."""
+        ...
 
     async def write(self, chunk: bytes) -> None:
         """Take one chunk; what it raises ends the download and reaches the caller."""
@@ -37,7 +44,7 @@ class Sink(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Downloaded:
-    """A complete `200` whose body went to the sink. Everything incomplete is a MaybeOutcome instead (B090)."""
+    """A complete `200` or `206` whose body went to the sink as it came. Everything incomplete is a MaybeOutcome instead (B090)."""
 
     status: int
     headers: tuple[tuple[str, str], ...]
@@ -106,8 +113,9 @@ class Transport:
     ) -> Downloaded | AnsweredOutcome | MaybeOutcome | NotSentOutcome:
         """Stream one file to `sink`. `request.total_seconds` bounds it all, `silence_seconds` each wait for the next chunk.
 
-        Any status but 200 is an AnsweredOutcome and nothing reaches the sink. Raises only what the sink raises. `send_by` and
-        `departure` are for results that reading consumes.
+        Any other status than 200 (or 206 where the request asks for a range) is an AnsweredOutcome and nothing reaches the sink,
+        which gets a gzip-encoded body still encoded: it knows its own bounds. Raises only what the sink raises. `send_by`
+        and `departure` are for results that reading consumes.
         """
         flight = self._flight(
             request, send_by=send_by, repeatable=send_by is None, departure=departure or Departure(), silence_seconds=silence_seconds
@@ -116,13 +124,14 @@ class Transport:
         try:
             async with asyncio.timeout(request.total_seconds), self._open(request, flight) as response:
                 status = response.status_code
-                if status != _OK:
+                if status != _OK and not (status == _PARTIAL and any(name.lower() == "range" for name, _ in request.headers)):
                     body = bytearray()
                     async for chunk in self._body(response, _REFUSAL_BYTES):
                         body += chunk
                     return AnsweredOutcome(status=status, headers=_headers(response), body=bytes(body))
                 size = 0
-                async for chunk in self._body(response, max_bytes):
+                await sink.begin(AnsweredOutcome(status=status, headers=_headers(response)))
+                async for chunk in self._body(response, max_bytes, takes=_PLAIN | GZIP):
                     size += len(chunk)
                     await sink.write(chunk)
             return Downloaded(status=status, headers=_headers(response), bytes=size)
@@ -166,8 +175,8 @@ class Transport:
         finally:
             await response.aclose()
 
-    async def _body(self, response: httpx.Response, limit: int) -> AsyncIterator[bytes]:
-        if response.headers.get("content-encoding", "").strip().lower() not in _PLAIN:
+    async def _body(self, response: httpx.Response, limit: int, takes: frozenset[str] = _PLAIN) -> AsyncIterator[bytes]:
+        if response.headers.get("content-encoding", "").strip().lower() not in takes:
             raise _UnfitError("encoded")  # refused before anything is decoded (B093)
         declared = response.headers.get("content-length", "")
         if declared.isascii() and declared.isdigit() and int(declared[:20]) > limit:

@@ -33,6 +33,13 @@ class DeadlinesBody(Body):
     collect_seconds: Seconds | None = None
 
 
+class RecordsBody(Body):
+    """How many records the result must have, inclusive."""
+
+    min: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
+    max: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
+
+
 class ExpectBody(Body):
     """What the result must be like; else the operation is parked with `result_validation_failed`."""
 
@@ -40,8 +47,12 @@ class ExpectBody(Body):
     max_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
     min_bytes: Annotated[int, Field(ge=0, le=2**53 - 1)] | None = None
     sha256: Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")] | None = None
-    json_schema: dict[str, Any] | None = Field(default=None, description="not available yet")
-    records: dict[str, Any] | None = Field(default=None, description="not available yet")
+    json_schema: dict[str, Any] | None = Field(
+        default=None, description="draft 2020-12, of the JSON document or of each record; $ref only into the schema itself"
+    )
+    records: Annotated[int, Field(ge=0, le=2**53 - 1)] | RecordsBody | None = Field(
+        default=None, description="how many records there must be: a number, or bounds"
+    )
 
 
 class ApprovalBody(Body):
@@ -151,12 +162,24 @@ class CancelView(Shown):
 
 
 class ItemsView(Shown):
-    """Outcomes of the items of a batch."""
+    """Outcomes of the items of a batch. Each item is counted once, in one of the first three."""
 
     succeeded: int
     failed: int
     missing: int
-    failed_refs: list[str]
+    duplicates: int = Field(description="records about an item that another record had told of")
+    unreadable: int = Field(description="of the failed ones: records that could not be read or name no item")
+    failed_refs: list[str] = Field(description="names of failed items, the first 20; the files have them all")
+
+
+class FileView(Shown):
+    """One file of the result."""
+
+    role: str
+    media_type: str
+    bytes: int
+    sha256: str
+    url: str
 
 
 class ResultView(Shown):
@@ -169,6 +192,7 @@ class ResultView(Shown):
     accepted_by: str | None
     records: int | None
     items: ItemsView | None
+    files: list[FileView]
     expires_at: Time | None
     url: str | None
 

@@ -248,6 +248,18 @@ class CancelRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ItemsRule:
+    """Where a record of a result file says which item it is and how that item ended (MISSION F5). JMESPath, or CSV columns."""
+
+    id: str = ""  # the item's name
+    outcome: str = ""  # the word, or the HTTP status, that says how it ended
+    ok: tuple[str, ...] = ()  # values of `outcome` that mean success; "2xx" stands for a whole hundred
+    error: str = ""  # a value here (neither null nor empty) means failure
+    failed: bool = False  # every record of this file is an item that failed
+    value: str = ""  # what the caller's JSON Schema is about; empty: the whole record
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class ResultFile:
     """One file of the result. `url` is a place in the status answer, `path` a template on the provider's origin."""
 
@@ -259,6 +271,10 @@ class ResultFile:
     bytes: str = ""  # place of the declared size in the status answer
     sha256: str = ""  # place of the declared SHA-256 (hex) in the status answer
     authenticated: bool = False  # a URL on another origin never gets the credential, whatever stands here
+    format: Literal["opaque", "jsonl", "csv", "json"] = "opaque"  # how records stand in it; opaque: it is not looked into
+    compression: Literal["none", "gzip"] = "none"  # of the file itself: kept as it came, inflated only to be looked into
+    records: str = ""  # json: dotted names that lead to the array of records; empty: the document is the array
+    items: ItemsRule | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -272,6 +288,11 @@ class ResultRule:
     one_shot: bool = False  # reading it consumes it
     origins: tuple[str, ...] = ()  # other origins where results may lie
     max_bytes: int = 1_073_741_824
+    max_inflated_bytes: int = 4_294_967_296  # of a compressed file, while it is looked into
+    max_record_bytes: int = 8_388_608  # a longer record is an unreadable one
+    total: str = ""  # place in the status answer of the number of items that there must be
+    failed_items: Literal["accept", "refuse"] = "accept"  # refuse: one failed item makes the result invalid
+    missing_items: Literal["accept", "refuse"] = "refuse"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ Each class names its kind, so that the table in `lifecycle/table.py` can be tota
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import ClassVar, Literal
+from typing import Any, ClassVar, Literal
 
 from schemas.operation import Micros
 from schemas.states import Answer, Errand, Question, Reading, State
@@ -197,12 +197,30 @@ class StoredFile:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Items:
+    """Outcomes of a batch's items. Each item is counted once: in `succeeded`, `failed` or `missing`.
+
+    `duplicates` counts records about an item that another record had told of; `unreadable` counts those of the failed ones
+    whose record could not be read or names no item.
+    """
+
+    succeeded: int
+    failed: int
+    missing: int
+    duplicates: int = 0
+    unreadable: int = 0
+    failed_refs: tuple[str, ...] = ()  # names of failed items, the first few; "line 17" for a record that names none
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Collected:
     """The result is stored and meets the agreement."""
 
     kind: ClassVar[Kind] = Kind.COLLECTED
     files: tuple[StoredFile, ...]
     complete: bool = True
+    records: int | None = None  # None: nobody asked for the file to be looked into
+    items: Items | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -213,6 +231,8 @@ class ResultInvalid:
     code: str
     message: str = ""
     files: tuple[StoredFile, ...] = ()
+    records: int | None = None
+    items: Items | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -234,6 +254,28 @@ class CollectFailed:
 
 
 Collection = Collected | ResultInvalid | ResultGone | CollectFailed
+
+
+def result_facts(outcome: Collected | ResultInvalid) -> dict[str, Any] | None:
+    """Return what the record and its history keep of a result, as JSON values: `records`, `items` (counts), `files`.
+
+    None for one plain file: the record's own fields say all there is.
+    """
+    items = outcome.items
+    if outcome.records is None and items is None and [file.role for file in outcome.files] == ["output"]:
+        return None
+    return {
+        "records": outcome.records,
+        "items": None if items is None else {name: getattr(items, name) for name in COUNTS},
+        "files": [
+            {"role": file.role, "key": file.key, "media_type": file.media_type, "bytes": file.bytes, "sha256": file.sha256}
+            for file in outcome.files
+        ],
+    }
+
+
+COUNTS = ("succeeded", "failed", "missing", "duplicates", "unreadable")
+"""The counts of `Items`."""
 
 
 # --- what the provider says

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from typing import Any
 
 from schemas.states import Cause, Errand, Mode, Question, Reading, State
 
@@ -17,6 +18,9 @@ class Expect:
     max_bytes: int | None = None
     min_bytes: int | None = None
     sha256: str | None = None  # lower-case hex
+    json_schema: Mapping[str, Any] | None = None  # of the JSON document, or of each record of JSON lines
+    records_min: int | None = None
+    records_max: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -76,6 +80,7 @@ class Operation:
     result_bytes: int | None = None
     result_sha256: str | None = None
     result_complete: bool | None = None
+    result_facts: Mapping[str, Any] | None = None  # records, items, files, where there is more than one plain file
     accepted_by: str | None = None
     question_id: str | None = None
     question_kind: Question | None = None
@@ -120,6 +125,8 @@ class Operation:
     last_read_at: Micros | None = None  # start of the last read attempted, answered or not
     steady_reads: int = 0  # answered reads in a row that changed nothing: the back-off
     collect_tries: int = 0
+    consumed_by: str | None = None  # the lost attempt that may have read a result that can be read once (F4)
+    failed_refs: tuple[str, ...] = field(default=(), repr=False)  # names of failed items, the first few (F5)
     observation_digest: str | None = None
     observations: int = 0  # number of the latest observation
     history_seq: int = 0
@@ -132,7 +139,8 @@ FOLDED = (
     "state", "reading", "remote_state", "remote_job_id", "ending", "ending_cause", "ending_cause_id",
     "create_deadline", "result_deadline", "cancel_deadline", "collect_deadline", "approval_deadline",
     "cancel_requested_at", "cancel_by", "cancel_outcome",
-    "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete", "accepted_by",
+    "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete",
+    "result_facts", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
     "waits_for",
 )  # fmt: skip

@@ -21,7 +21,7 @@ from tests.conformance.conftest import Database
 from tests.conformance.house import NOW, REPORTS, delivery, intent
 
 PLAIN = {  # bytes that are not sealed
-    "operations": {"approval_by", "expect", "history_hash"},
+    "operations": {"approval_by", "expect", "history_hash", "result_facts"},
     "history": {"changes", "text_hash", "prev_hash", "hash"},
     "history_texts": {"salt"},
     "api_keys": {"key_sha256"},

@@ -255,6 +255,7 @@ GRID: dict[State, dict[str, str]] = {
     },
     State.RESULT_UNAVAILABLE: {
         "cancel_too_late": "cancel asked",
+        "result_collecting > succeeded": "collected",
         "nothing": "predecessor over, refresh asked, lapsed, job known, job running, job done at once, succeeded, read failed",
         "refused not_external": "reported accepted, reported rejected, reported unknown, reported not sent",
         "superseded": "superseded",

@@ -420,6 +420,39 @@ def test_any_bytes_are_a_contract_or_faults(data: bytes) -> None:
         load(data)
 
 
+_JOB = 'name = "x"\n[status]\npath = "/{remote_job_id}"\nstate = "body:s"\nreadings = { done = "succeeded" }\n[result]\n'
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "word"),
+    [
+        ('[[result.files]]\nurl = "body:u"\nrecords = "data"', 9, "place of the array"),
+        ('[[result.files]]\nurl = "body:u"\nformat = "json"\nrecords = "a..b"', 10, "dots between"),
+        ('[[result.files]]\nurl = "body:u"\ncompression = "gzip"', 9, "never inflated"),
+        ('[[result.files]]\nurl = "body:u"\n[result.files.items]\nid = "i"', 9, "needs format"),
+        ('[[result.files]]\nurl = "body:u"\nformat = "jsonl"\n[result.files.items]\nfailed = true', 10, "names its item"),
+        ('[[result.files]]\nurl = "body:u"\nformat = "jsonl"\n[result.files.items]\nid = "i"\noutcome = "o"', 12, "go together"),
+        ('[[result.files]]\nurl = "body:u"\nformat = "jsonl"\n[result.files.items]\nid = "the id"', 11, "JMESPath"),
+        ('total = "body:n"\n[[result.files]]\nurl = "body:u"', 7, "nothing else can be missing"),
+        ('max_record_bytes = 0\n[[result.files]]\nurl = "body:u"', 7, "1 or more"),
+        ('[[result.files]]\nurl = "body:u"\nformat = "xml"', 9, "opaque, jsonl, csv, json"),
+    ],
+)
+def test_what_is_said_about_records_must_fit_together(text: str, line: int, word: str) -> None:
+    """F5: each contradiction is refused at load time with its line and cure."""
+    with pytest.raises(ContractError) as raised:
+        load((_JOB + text).encode())
+    assert [(fault.line, word in fault.message) for fault in raised.value.faults] == [(line, True)], raised.value.faults
+
+
+def test_columns_of_a_sheet_need_no_expression() -> None:
+    """F5: a column's name may have spaces."""
+    text = '[[result.files]]\nurl = "body:u"\nformat = "csv"\n[result.files.items]\nid = "the id"\noutcome = "how it went"\nok = ["well"]'
+    contract = load((_JOB + text).encode())
+    assert contract.result is not None
+    assert contract.result.files[0].items is not None
+
+
 @pytest.mark.parametrize(
     ("limits", "schemes", "expected"),
     [

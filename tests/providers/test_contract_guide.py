@@ -103,7 +103,8 @@ NEEDED = {
         ("## `[auth]`", shapes.Auth), ("## `[create]`", shapes.CreateRule), ("\n`[create.token]`", shapes.TokenRule),
         ("## `[recovery]`", shapes.RecoveryRule), ("## `[status]`", shapes.StatusRule),
         ("**`[[status.outcome]]`**", shapes.OutcomeRule), ("## `[cancel]`", shapes.CancelRule),
-        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile), ("\n`[limits]`", shapes.Limits),
+        ("## `[result]`", shapes.ResultRule), ("One `[[result.files]]`", shapes.ResultFile),
+        ("\n`[result.files.items]` counts", shapes.ItemsRule), ("\n`[limits]`", shapes.Limits),
         ("\n`[deadlines]`", shapes.Deadlines),
     ],
 )  # fmt: skip

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from providers.answers import is_page, redact
 from providers.interpret import check_file, download, expected, looks_like_html, media_type, record, retry_after, sanitise
 from providers.requests import build
-from providers.results import Expected, FileRequest
+from providers.transfers import Expected, FileRequest
 from schemas.contract import ResultFile
 from schemas.evidence import CollectFailed, ResultGone
 from schemas.http import HttpRequest, MaybeOutcome, NotSentOutcome

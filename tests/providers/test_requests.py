@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from providers.requests import UnbuildableError, UnusableCredentialError, UnusableJobIdError, build, check_request, refusal
-from providers.results import FileRequest, collect_requests, has_result
+from providers.results import collect_requests, has_result
+from providers.transfers import FileRequest
 from schemas.contract import Contract, ResultFile, ResultRule, TokenRule
 from schemas.evidence import CancelRefused, CollectFailed, CreateAmbiguous, CreateRejected, NotSent, ReadFailed, ResultGone
 from schemas.http import HttpRequest

@@ -99,7 +99,7 @@ class Bench:
 
     def begin(self, op: Operation, errand: Errand, *, send_in: float = 30.0) -> "asyncio.Task[Settle | Defer | None]":
         now = self.world.monotonic()
-        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract) else None)
+        claimed = Claimed(operation=op, errand=errand, fence=7, attempt_id="att_1" if acts(errand, self.contract, op) else None)
         return asyncio.create_task(self.performer.perform(claimed, now, now + send_in))
 
     async def settle(self, op: Operation, errand: Errand) -> Settle:

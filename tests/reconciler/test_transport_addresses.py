@@ -151,6 +151,9 @@ class Sink:
         self.bytes = 0
         self.digest = hashlib.sha256()
 
+    async def begin(self, head: AnsweredOutcome) -> None:
+        self.status = head.status
+
     async def write(self, chunk: bytes) -> None:
         self.bytes += len(chunk)
         self.digest.update(chunk)

@@ -7,6 +7,7 @@ own fence; R one revision, one content; E everything settles; A requests are tho
 house, X any other exception. 9 (no secret leaves the vault) is not visible here.
 """
 
+import json
 from typing import Any, Final
 
 import sqlalchemy as sa
@@ -194,6 +195,8 @@ class Checkers:
             folded |= {**read_changes(new["changes"]), "state": new["to_state"]}
         if (seq, head) != (row["history_seq"], row["history_hash"]):
             self._fail("6", row, f"the record's history ends at {row['history_seq']}, the rows at {seq}")
+        if row["result_facts"] is not None:
+            row = {**row, "result_facts": json.loads(row["result_facts"])}
         wrong = [name for name in FOLDED if (row[name] or None) != (folded.get(name) or None)]
         if wrong:
             self._fail("6", row, f"the record is not what its history says: {wrong}")

@@ -9,13 +9,25 @@ from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from lifecycle import recovery as lifecycle_recovery
-from providers import interpret, recovery, requests, results
+from providers import interpret, recovery, requests, results, transfers
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
 from schemas.commands import Claimed, ClaimWork, Settle
 from schemas.contract import Contract
-from schemas.evidence import Collected, CollectFailed, Evidence, JobKnown, Lapsed, Read, ReadFailed, ResultGone, ResultInvalid, StoredFile
-from schemas.http import AnsweredOutcome, Exchange, HttpRequest, MaybeOutcome, Outcome
+from schemas.evidence import (
+    Collected,
+    CollectFailed,
+    Evidence,
+    JobKnown,
+    Lapsed,
+    NotSent,
+    Read,
+    ReadFailed,
+    ResultGone,
+    ResultInvalid,
+    StoredFile,
+)
+from schemas.http import AnsweredOutcome, Exchange, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.operation import SECOND, Micros
 from schemas.states import ACTING, Errand
 from tests.simulation.process import LEASE, Commit, Pause, Process, Send, Step
@@ -185,10 +197,14 @@ class _Call:
 
     def _collect(self) -> Steps:
         operation, contract = self.operation, self.contract
+        if operation.consumed_by is not None:  # another machine's store: what the lost worker may have kept is not here
+            return ResultGone(code="one_shot_lost", message="not stored here")
         request = requests.build(Errand.READ, operation, contract, credential="secret", now=self._now())
         answer = yield from self._send(request)
         reading = interpret.status(answer, operation, contract, self._now())
         if isinstance(reading, ReadFailed):
+            if contract.result is not None and contract.result.one_shot:
+                return NotSent(errand=Errand.COLLECT, error=f"status {reading.error}", retry_after=reading.retry_after)
             return CollectFailed(error=f"status {reading.error}", retry_after=reading.retry_after)
         if not isinstance(reading, Read) or reading.facts.reading is not operation.ending:
             return reading
@@ -203,10 +219,12 @@ class _Call:
         outcome = yield from self._send(file.request)
         return self._judge_file(outcome, file)
 
-    def _judge_file(self, outcome: Outcome, file: results.FileRequest) -> Evidence:
+    def _judge_file(self, outcome: Outcome, file: transfers.FileRequest) -> Evidence:
         operation, contract = self.operation, self.contract
         assert contract.result is not None
         one_shot = contract.result.one_shot
+        if one_shot and isinstance(outcome, NotSentOutcome):
+            return NotSent(errand=Errand.COLLECT, error=outcome.error)
         if isinstance(outcome, MaybeOutcome) and one_shot:
             return ResultGone(code="one_shot_lost", message="the transfer broke")
         refused = interpret.download(outcome, file, operation, self._now())
@@ -216,7 +234,7 @@ class _Call:
         body = outcome.body
         digest = hashlib.sha256(body).hexdigest()
         problem = interpret.check_file(file.expected, outcome, size=len(body), sha256=digest, head=body[:512])
-        if problem in results.RETRIED and operation.collect_tries + 1 < _MAX_TRIES and not one_shot:
+        if problem in transfers.RETRIED and operation.collect_tries + 1 < _MAX_TRIES and not one_shot:
             return CollectFailed(error=problem)
         stored = self._store(body, interpret.media_type(outcome))
         return Collected(files=(stored,)) if problem is None else ResultInvalid(code=problem, files=(stored,))
