@@ -85,6 +85,7 @@ class Line(Transport):
         outcome = self._outcome(request, "file", departure or Departure())
         if not isinstance(outcome, AnsweredOutcome) or outcome.status != 200:
             return outcome
+        await sink.begin(AnsweredOutcome(status=200, headers=outcome.headers))
         await sink.write(outcome.body)
         return Downloaded(status=200, headers=outcome.headers, bytes=len(outcome.body))
 

@@ -131,4 +131,4 @@ async def test_anthropic_makes_a_batch_and_reads_its_results_and_the_gateway_set
         assert (await called(lambda: client.messages.batches.retrieve(made.id))).processing_status == "ended"
         items = await called(lambda: list(client.messages.batches.results(made.id)))
         assert [item.custom_id for item in items] == [f"item-{number}" for number in range(4)]
-        assert (await adopted(home, "anthropic", "message_batch", made.id, State.SUCCEEDED)).remote_state == "ended/3"
+        assert (await adopted(home, "anthropic", "message_batch", made.id, State.SUCCEEDED)).remote_state == "ended/1"
