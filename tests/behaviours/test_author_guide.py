@@ -1,8 +1,12 @@
 """The author's guide: its file is a contract, its samples hold, and every behaviour plays against it. No code knows its provider."""
 
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
+import httpx
 import pytest
 from typer.testing import CliRunner
 
@@ -63,3 +67,35 @@ def test_a_provider_that_nobody_knows_plays_every_behaviour(tmp_path: Path) -> N
     assert len(mine) >= 30
     assert not faults, "\n".join(faults)
     assert not [text for line in play.lines.values() for text in line.unspoken]
+
+
+def test_the_command_speaks_the_guide_s_contract(tmp_path: Path) -> None:
+    """`gateway simulate --contract FILE` is that provider on a port: its addresses, its documents, and which sample is missing."""
+    (tmp_path / "glacier.toml").write_text(FILE)
+    command = [
+        sys.executable,
+        "-m",
+        "cli",
+        "simulate",
+        "--contract",
+        "glacier.toml",
+        "--port",
+        "0",
+        "--queue-seconds",
+        "0",
+        "--run-seconds",
+        "0",
+    ]
+    with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True, env={**os.environ, "PYTHONPATH": str(ROOT)}) as process:
+        try:
+            assert process.stdout is not None
+            base = process.stdout.readline().split()[-1]
+            made = httpx.post(f"{base}/renders", json={"scene": "aurora", "tags": {"ref": "op_77"}}, timeout=30).json()["render"]
+            assert (made["phase"], made["tags"]) == ("waiting", {"ref": "op_77"})
+            read = httpx.get(f"{base}/renders/{made['id']}", timeout=30).json()["render"]
+            assert (read["phase"], read["verdict"], read["film"]["url"]) == ("finished", "good", f"{base}/films/{made['id']}.mp4")
+            assert httpx.get(read["film"]["url"], timeout=30).headers["content-type"] == "video/mp4"
+            assert httpx.get(f"{base}/renders/another", timeout=30).status_code == 404
+        finally:
+            process.terminate()
+    assert process.returncode == 0
