@@ -20,7 +20,7 @@ from cli.exposure import exposed
 from cli.house import House
 from cli.material import Stored
 from gateway.conflicts import USUAL
-from ledger import examine, inbox, queries, rowfaults
+from ledger import backlog, examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
 from ledger.keyfile import load_keys
@@ -212,6 +212,12 @@ def _database(house: House) -> Iterator[Finding]:
     if trouble := composition.write_trouble(house):
         cure = "make room where it lies and on the disk of its server, and see its permissions"
         yield Finding(level="fault", about="database", found=f"takes no writes: {trouble}", cure=cure)
+    if (grown := backlog.wal_bytes(house.ledger.engines)) > backlog.TEND_BYTES:
+        cure = "a reader keeps it: end the program that has the file open (a shell, a copy); our own never do"
+        yield Finding(level="warning", about="database", found=f"the WAL file has {grown >> 20} MiB", cure=cure)
+    if (lasts := house.ledger.read_now(backlog.oldest_transaction)) > backlog.OLD_SECONDS:
+        cure = "see pg_stat_activity: until it ends nothing that was deleted is cleaned away"
+        yield Finding(level="warning", about="database", found=f"a transaction has been open for {lasts} s", cure=cure)
     clock = house.ledger.read_now(examine.clock)
     if clock is not None and abs(clock - house.world.now()) > SKEW:
         skew = (house.world.now() - clock) / SECOND

@@ -285,6 +285,7 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     from reconciler.pace import Pace
     from reconciler.retention import Retention
     from reconciler.transport import Transport
+    from reconciler.walker import Walker
 
     settings, world, contracts = house.settings, house.world, house.contracts
     credential_of = credentials(settings, stored or material(house), world)
@@ -340,4 +341,5 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
                 name: partial(key_request, house.contracts[name].signatures, constants(settings.providers[name])[0]) for name in accounts
             },
         ),
+        walker=Walker(record=house.ledger, world=world, accounts=accounts, pace=pace, credential=credential_of),
     )

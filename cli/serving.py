@@ -9,6 +9,7 @@ import os
 import signal
 import socket
 import sys
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from types import FrameType
@@ -25,6 +26,7 @@ from cli.material import Material
 from ledger import queries
 from ledger.beats import PROBE
 from ledger.errors import LedgerError
+from ledger.ledger import CLOSE_SECONDS
 from schemas.commands import Beat
 from schemas.settings import Settings
 
@@ -36,6 +38,7 @@ ENDED_AT_ONCE: Final = 1
 _SWITCH_SECONDS: Final = 0.0005
 _STOPPING: Final = (signal.SIGTERM, signal.SIGINT)
 _WATCH_SECONDS: Final = 2.0
+_LAST_WORDS_SECONDS: Final = 3.0  # beyond its drain: for what interrupted calls have to say
 _PROBE_SECONDS: Final = 15.0  # longer than the writer tries
 # Settings that a running process cannot change: what they name is open.
 _FIXED: Final = ("database_url", "database_pooled", "key_file", "artifact_dir", "public_url", "web")
@@ -62,6 +65,19 @@ def run(process: "Process") -> None:
     finally:
         if not process.house.ledger.close():
             _log.warning("house.unwritten", detail="the writer did not end in time; what was acknowledged is stored")
+
+
+def last_resort(seconds: float) -> None:
+    """End the process after so long, whatever hangs then: a platform would do it with SIGKILL, and nobody would read why."""
+
+    def end() -> None:
+        _log.error("house.overdue", detail="something hangs; the record is as of its last commit, as after any crash")
+        sys.stderr.flush()
+        os._exit(ENDED_AT_ONCE)
+
+    timer = threading.Timer(seconds, end)
+    timer.daemon = True
+    timer.start()
 
 
 def loop_factory() -> Callable[[], asyncio.AbstractEventLoop]:
@@ -115,6 +131,8 @@ class Process:
         watching = asyncio.create_task(self._watch(), name="watch")
         await asyncio.wait([closing, *([serving] if serving else [])], return_when=asyncio.FIRST_COMPLETED)
         self._closing.set()
+        web, clockwork = self.house.settings.web, self.house.settings.clockwork
+        last_resort(max(web.shutdown_seconds, clockwork.drain_seconds) + _LAST_WORDS_SECONDS + CLOSE_SECONDS)
         _log.info("house.stopping")
         await closing
         watching.cancel()

@@ -13,6 +13,7 @@ from schemas.settings import ProviderSettings, Settings
 MAX_TEXT: Final = 4_096  # longer than any path, URL or reference that is meant
 MAX_ITEMS: Final = 256  # secrets, owners, origins of one provider
 MAX_PORT: Final = 65_535
+MAX_PAUSE: Final = 604_800  # a week
 
 PROVIDER_NAME: Final = re.compile(r"[a-z0-9][a-z0-9_-]{0,63}\Z")
 _REFERENCE: Final = re.compile(r"(env:[A-Za-z_][A-Za-z0-9_]*|file:[^\0]+|vault:[A-Za-z0-9][A-Za-z0-9_.-]*)\Z")
@@ -168,6 +169,10 @@ def _references(value: Any) -> str:
     return next((fault for fault in map(_reference, value) if fault), "")
 
 
+def _pause(value: Any) -> str:
+    return "" if 0 <= value <= MAX_PAUSE else f"must be from 0 (none) to {MAX_PAUSE}"
+
+
 def _params(value: Any) -> str:
     if not all(_CONSTANT.match(name) for name in value):
         return "has a name that is not made of letters, digits, _, . and -, at most 64 of them"
@@ -205,4 +210,5 @@ _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {
     "providers.NAME.credential": _reference,
     "providers.NAME.result_origins": _origins,
     "providers.NAME.params": _params,
+    "providers.NAME.sweep_seconds": _pause,
 }

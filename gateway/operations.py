@@ -104,10 +104,14 @@ async def read(call: Call) -> Answer:
 
 
 async def load(call: Call) -> Operation:
-    """Return the operation named in the path. Raises the one 404 for unknown and foreign ids."""
+    """Return the operation named in the path. Raises the one 404 for unknown and foreign ids, 410 for one's own that has expired."""
     op: Operation | None = await call.gate.ledger.read(queries.operation, identity(call), call.principal.owner)
     if op is None:
-        raise not_found()
+        stone = await call.gate.ledger.read(queries.tombstone, identity(call), call.principal.owner)
+        if stone is None:
+            raise not_found()
+        ended = view.time_text(stone["ended_at"])
+        raise ProblemError("operation_expired", f"it is {stone['state']} since {ended}", extra={"state": stone["state"]})
     return op
 
 

@@ -63,6 +63,7 @@ PROBLEMS: Final[Mapping[str, Kind]] = {
     "not_approver": Kind(403, "This must be answered by somebody else", retry=False, new_key=False),
     "refused": Kind(409, "The operation does not take this now", retry=False, new_key=False),
     "budget": Kind(429, "The budget for this is used up for now", retry=True, new_key=False),
+    "operation_expired": Kind(410, "The operation has ended and its record is no longer kept", retry=False, new_key=False),
     # results
     "not_ready": Kind(409, "The result is not ready", retry=True, new_key=False),
     "no_result": Kind(409, "The operation ended without a result", retry=False, new_key=False),

@@ -1,5 +1,6 @@
 """An operation as its owner sees it: always the same fields (INTERFACE, Operation). `schemas.api.OperationView` is the model."""
 
+import json
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
@@ -113,6 +114,7 @@ def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
         "cancel": _cancel(op),
         "result": _result(op, retention),
         "question": question(op),
+        "effects": None if op.effects is None else json.loads(op.effects),
         "incident": op.incident_id,
         "reference": op.reference,
         "authorized_by": op.authorized_by,

@@ -7,11 +7,12 @@ import sqlalchemy as sa
 
 from ledger.engine import has_wal_reset_bug
 from ledger.schema import metadata
-from ledger.tables import deliveries
+from ledger.tables import deliveries, operations
 from ledger.transaction import View
 from schemas.operation import Micros
 
 MAX_FAULTS: Final = 100
+MOST_OVERDUE: Final = 100_000
 _GUARDS: Final = {  # triggers that keep the history append-only; a rebuilt table loses them silently
     "sqlite": ("history_keeps_delete", "history_keeps_update"),
     "postgresql": ("history_keeps_all", "history_keeps_rows"),
@@ -53,6 +54,13 @@ def _missing_guards(view: View) -> list[str]:
         query = "SELECT name FROM sqlite_master WHERE type = 'trigger' AND tbl_name = 'history'"
     there = {str(row[0]) for row in view.connection.exec_driver_sql(query)}
     return sorted(set(_GUARDS[view.connection.dialect.name]) - there)
+
+
+def overdue(view: View, now: Micros) -> int:
+    """Return how many operations are due and wait for a worker: by the index of what is scheduled, at most `MOST_OVERDUE`."""
+    c = operations.c
+    late = sa.select(c.id).where(c.due_at.is_not(None), c.due_at <= now).limit(MOST_OVERDUE).subquery()
+    return int(view.connection.execute(sa.select(sa.func.count()).select_from(late)).scalar_one())
 
 
 def clock(view: View) -> Micros | None:

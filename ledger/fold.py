@@ -254,6 +254,7 @@ def _seen(op: Operation) -> tuple[Any, ...]:
         op.unverified,
         op.superseded_by,
         op.waits_for,
+        op.effects,
     )
 
 

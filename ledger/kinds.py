@@ -22,7 +22,8 @@ from schemas.commands import (
     Sweep,
 )  # fmt: skip
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.sweeping import ClaimWalks, SettleWalk
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 Function = Callable[[Transaction, Any], Sequence[Any]]
 
@@ -46,9 +47,12 @@ _FUNCTIONS: Final[Mapping[type[Command], tuple[str, str]]] = {
     SettleFetch: ("ledger.fetches", "settle_fetches"),
     Quarantine: ("ledger.quarantine", "quarantine"),
     Replay: ("ledger.replay", "replay"),
+    ClaimWalks: ("ledger.walks", "claim_walks"),
+    SettleWalk: ("ledger.walks", "settle_walks"),
     Expire: ("ledger.retention", "expire"),
     Rewrap: ("ledger.rewrap", "rewrap"),
     Switch: ("ledger.rewrap", "switch"),
+    Checkpoint: ("ledger.checkpoints", "checkpoint"),
 }
 
 KINDS: Final = tuple(_FUNCTIONS)

@@ -1,10 +1,12 @@
 """The record as the other rooms see it: commands are written, queries are read, listeners are told what changed."""
 
+import asyncio
 import threading
 import time
 from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
+from ledger.backlog import tend
 from ledger.engine import Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
@@ -39,7 +41,8 @@ from schemas.commands import (
 )  # fmt: skip
 from schemas.contract import Contract
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, Fetch, HandshakeNoted, NoteHandshake, SettleFetch, WantKey
-from schemas.upkeep import Expire, Expired, Rewrap, Rewrapped, Switch
+from schemas.sweeping import ClaimWalks, SettleWalk, Walk, WalkSettled
+from schemas.upkeep import Checkpoint, Checkpointed, Expire, Expired, Rewrap, Rewrapped, Switch
 
 CLOSE_SECONDS: Final = 8.0
 P = ParamSpec("P")
@@ -169,11 +172,17 @@ class Ledger:
     @overload
     async def write(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
     @overload
+    async def write(self, command: ClaimWalks) -> Walk | None: ...
+    @overload
+    async def write(self, command: SettleWalk) -> WalkSettled: ...
+    @overload
     async def write(self, command: Expire) -> Expired: ...
     @overload
     async def write(self, command: Rewrap) -> Rewrapped: ...
     @overload
     async def write(self, command: Switch) -> str: ...
+    @overload
+    async def write(self, command: Checkpoint) -> Checkpointed: ...
     @overload
     async def write(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     async def write(self, command: Command) -> Any:
@@ -209,11 +218,17 @@ class Ledger:
     @overload
     def write_now(self, command: ClaimFetches) -> tuple[Fetch, ...]: ...
     @overload
+    def write_now(self, command: ClaimWalks) -> Walk | None: ...
+    @overload
+    def write_now(self, command: SettleWalk) -> WalkSettled: ...
+    @overload
     def write_now(self, command: Expire) -> Expired: ...
     @overload
     def write_now(self, command: Rewrap) -> Rewrapped: ...
     @overload
     def write_now(self, command: Switch) -> str: ...
+    @overload
+    def write_now(self, command: Checkpoint) -> Checkpointed: ...
     @overload
     def write_now(self, command: Defer | Renew | RevokeKey | WantKey | SettleFetch) -> bool: ...
     def write_now(self, command: Command) -> Any:
@@ -233,6 +248,10 @@ class Ledger:
         """Return what a query finds, in this thread."""
         answer: T = self._readers.read_now(lambda view: query(view, *args, **kwargs))
         return answer
+
+    async def tend(self) -> dict[str, int]:
+        """Empty a WAL file that has grown, where no reader is in the way. Raises LedgerError."""
+        return await asyncio.to_thread(tend, self.engines)
 
     # --- listening
 

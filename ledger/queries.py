@@ -15,6 +15,7 @@ from ledger import tables
 from ledger.errors import LedgerError
 from ledger.rows import from_row, history_text_row
 from ledger.tables import history_texts, idempotency_keys
+from ledger.tables_upkeep import tombstones
 from ledger.transaction import View
 from schemas.commands import ApiKey
 from schemas.operation import Micros, Operation
@@ -59,6 +60,13 @@ def operation(view: View, operation_id: str, owner: str | None) -> Operation | N
     else:
         row = view.connection.execute(_BY_ID_AND_OWNER, {"id": operation_id, "owner": owner}).one_or_none()
     return None if row is None else from_row(row, view.vault)
+
+
+def tombstone(view: View, operation_id: str, owner: str) -> Mapping[str, Any] | None:
+    """Return what stays of an owner's operation whose record has expired: how and when it ended, when it was removed (F6)."""
+    c = tombstones.c
+    row = view.connection.execute(sa.select(tombstones).where(c.operation == operation_id, c.owner == owner)).mappings().one_or_none()
+    return None if row is None else dict(row)
 
 
 def operation_by_key(view: View, owner: str, route: str, key: str) -> Operation | None:

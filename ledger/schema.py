@@ -4,7 +4,7 @@ from typing import Final
 
 import sqlalchemy as sa
 
-from ledger import tables, tables_receiving, tables_upkeep
+from ledger import tables, tables_receiving, tables_sweeping, tables_upkeep
 
-MODULES: Final = (tables, tables_receiving, tables_upkeep)
+MODULES: Final = (tables, tables_receiving, tables_sweeping, tables_upkeep)
 metadata: Final[sa.MetaData] = tables.metadata

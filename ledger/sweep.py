@@ -11,6 +11,7 @@ from ledger.fold import Fold
 from ledger.jobs import JobKey, bind_jobs, lock_jobs, named_job, note_owner
 from ledger.leases import NEXT_PAIR
 from ledger.rowfaults import aside, look_again, writable
+from ledger.stepped import set_right
 from ledger.tables import deliveries, heartbeats, operations, remote_jobs
 from ledger.tables_upkeep import upkeep
 from ledger.transaction import Transaction
@@ -25,6 +26,8 @@ ORPHAN_SECONDS = 60
 """An orphan is looked at again after this; past the provider's retry horizon it is `unclaimed`."""
 BEAT_SECONDS = 86_400
 """A heartbeat that stopped longer ago than this is forgotten."""
+ORPHANS = 500
+"""Orphans that one sweep looks at."""
 OWNERS = 256
 """Owners of one provider that one sweep looks at for silence."""
 _DEFAULT_STALE_SECONDS = 3_600
@@ -63,7 +66,8 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     late = deliveries.c.received_at <= command.now - RECEIPT_SECONDS * SECOND
     later = deliveries.c.received_at <= command.now - ORPHAN_SECONDS * SECOND
     rows: list[sa.Row[Any]] = []
-    for condition in ((deliveries.c.status == "received") & late, (deliveries.c.status == "orphan") & later & _claimable()):
+    some = deliveries.c.id.in_(_orphans(tx, later, command.now))
+    for condition in ((deliveries.c.status == "received") & late, some & (deliveries.c.status == "orphan") & _claimable()):
         query = (
             sa.select(deliveries)
             .where(condition, deliveries.c.provider.in_(sorted(tx.contracts)), ~aside(deliveries.c.operation, command.now))
@@ -108,6 +112,27 @@ def _receipts(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
             counts[f"receipts_{status}"] += 1
     bind_jobs(fold, bound, chance=command.chance)
     fold.flush()
+
+
+def _orphans(tx: Transaction, later: sa.ColumnElement[bool], now: Micros) -> list[str]:
+    """Return the next orphans to look at, in the order of their receipt; the round begins anew at its end (C7)."""
+    c, name = deliveries.c, "sweep.orphans"
+    known = tx.connection.execute(sa.select(upkeep.c.cursor_at, upkeep.c.cursor_id).where(upkeep.c.name == name)).one_or_none()
+    place = (0, "") if known is None else tuple(known)
+    query = sa.select(c.received_at, c.id).where(
+        c.status == "orphan", later, sa.tuple_(c.received_at, c.id) > sa.tuple_(*map(sa.literal, place))
+    )
+    rows = tx.connection.execute(query.order_by(c.received_at, c.id).limit(ORPHANS)).all()
+    if rows or place != (0, ""):
+        _remember(tx, name, (rows[-1].received_at, rows[-1].id) if len(rows) == ORPHANS else (0, ""), now)
+    return [row.id for row in rows]
+
+
+def _remember(tx: Transaction, name: str, place: tuple[Micros, str], now: Micros) -> None:
+    """Keep where a round goes on."""
+    insert: Any = (postgresql.insert if tx.postgres else sqlite.insert)(upkeep)
+    values = {"cursor_at": place[0], "cursor_id": place[1], "updated_at": now}
+    tx.connection.execute(insert.on_conflict_do_update(index_elements=[upkeep.c.name], set_=values), {"name": name, "done": 0, **values})
 
 
 def _claimable() -> sa.ColumnElement[bool]:
@@ -158,6 +183,8 @@ def _silent(tx: Transaction, command: Sweep, counts: Counter[str]) -> None:
     Each owner's are a range of the index of due operations; the owners are walked by seeks, so many at a time, from where
     the last sweep ended.
     """
+    if command.stepped:  # first: what a step has put off is not silent
+        counts["set_right"] += set_right(tx, command)
     for provider, contract in sorted(tx.contracts.items()):
         kinds = contract.kinds() or {"": contract}
         left = command.limit
@@ -194,10 +221,7 @@ def _owners(tx: Transaction, provider: str, now: Micros) -> Iterator[str]:
         owner = row.owner
         yield owner
         seen += 1
-    insert: Any = (postgresql.insert if tx.postgres else sqlite.insert)(upkeep)
-    values = {"name": name, "cursor_at": now, "cursor_id": owner, "done": 0, "updated_at": now}
-    changing = {"cursor_id": owner, "updated_at": now}
-    tx.connection.execute(insert.on_conflict_do_update(index_elements=[upkeep.c.name], set_=changing), values)
+    _remember(tx, name, (0, owner), now)
 
 
 _SILENT: Final = (

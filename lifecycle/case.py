@@ -10,7 +10,7 @@ from schemas.contract import Contract
 from schemas.decision import Decision, DueAt, Effect, Step
 from schemas.evidence import Evidence
 from schemas.operation import FOLDED, SECOND, Micros, Operation
-from schemas.states import FINAL, PARKED, Cause, State
+from schemas.states import FINAL, PARKED, CancelOutcome, Cause, State
 
 WATCHED = frozenset({State.SUCCEEDED, State.FAILED, State.CANCELLED})
 """Final states that speak of a remote job: what the provider says of it later may contradict them."""
@@ -102,6 +102,11 @@ class Draft:
             changes.update(question_id=f"q_{op.id.removeprefix('op_')}_{seq}", question_kind=ASKS[to], question_until=None)
         elif op.question_id is not None:
             changes.update(question_id=None, question_kind=None, question_until=None)
+        if op.cancel_outcome == CancelOutcome.REQUESTED:  # a wish that nothing will come of any more; rules that know more say so
+            if to is State.ABANDONED:
+                changes["cancel_outcome"] = CancelOutcome.UNCONFIRMED
+            elif to in FINAL and op.remote_job_id is None:
+                changes["cancel_outcome"] = CancelOutcome.WITHDRAWN
         match to:
             case State.CANCEL_REQUESTED:
                 changes["cancel_deadline"] = now + op.cancel_seconds * SECOND

@@ -1,5 +1,6 @@
 """What callers see: the small status vocabulary and what it means for them (MISSION G2)."""
 
+import json
 from typing import Final
 
 from schemas.operation import Operation
@@ -94,6 +95,11 @@ def message(op: Operation) -> str:
         return f"{op.waits_for}, which it supersedes, succeeded or waits for a person: approve to send this one all the same. " + advice
     if op.waits_for is not None and op.state is S.CREATE_PENDING:
         return f"It is sent when {op.waits_for} has ended. Keep polling; do not send it again."
+    if op.incident_id is not None:
+        advice += " The provider contradicted this end later: the incident is a question for a person; the state stays."
+    if op.effects and op.state in FINAL and op.state is not S.SUCCEEDED:
+        said = ", ".join(f"{name} {value}" for name, value in json.loads(op.effects).items())
+        return f"{advice} Known partial effects: {said}."
     if op.unverified and op.state in PARKED:
         return advice + " The provider did not answer the last read: unverified."
     if op.cancel_outcome == CancelOutcome.REFUSED and not settled(op):

@@ -215,16 +215,16 @@ def _agrees(state: State, reading: Reading) -> bool:
 
 
 def _incident(draft: Draft, text: str) -> None:
-    """Open an incident; while one is open only a reversal of a watched end is told again, in the history."""
-    op = draft.op
+    """Open an incident; while one is open, a further contradiction is a history row of its own."""
+    op, evidence = draft.op, draft.case.evidence
+    cause = Cause.CREATE_ANSWER if isinstance(evidence, JobKnown) and evidence.source == "create" else Cause.READING
     if op.incident_id is not None:
-        if op.watch_until is not None:
-            draft.note(Cause.READING, "incident_goes_on", text=text)
+        draft.note(cause, "incident_goes_on", text=text)
         return
     seq = op.history_seq + 1
     tail = f"{op.id.removeprefix('op_')}_{seq}"
     draft.note(
-        Cause.READING,
+        cause,
         "incident",
         text=text,
         incident_id=f"inc_{tail}",

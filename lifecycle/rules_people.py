@@ -11,7 +11,7 @@ from lifecycle.rules_cancel import start_cancel
 from lifecycle.rules_links import approval_owed, clocks
 from schemas.decision import Decision
 from schemas.evidence import Answered, Reported
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Operation
 from schemas.states import PARKED, CancelOutcome, Cause, Errand, Mode, State
 from schemas.states import Answer as A
 from schemas.states import Question as Q
@@ -55,10 +55,13 @@ def reported(case: Case) -> Decision:
             draft.work(unsure_creates=1, sent_before=case.now)
             draft.go(State.CREATE_UNKNOWN, Cause.REPORT, "reported_unknown", text=evidence.message)
             draft.due(case.now)
-        case "not_sent" if op.state is State.AWAITING_OUTCOME:
+        case "not_sent" if op.state is State.CREATE_UNRESOLVED:
+            draft.work(error_message=evidence.message[:500])
+            draft.go(State.FAILED, Cause.REPORT, "reported_not_sent", text=evidence.message, error_code="not_created")
+        case "not_sent":  # also late, while lookups go on: nobody knows better than who did not send it
             draft.go(State.WITHDRAWN, Cause.REPORT, "reported_not_sent", text=evidence.message)
-        case _:
-            return refuse("already_reported", "the outcome is unknown already; lookups go on")
+        case "unknown":
+            return Decision()  # known to be unknown: the same report again, or one that says no more than the clock did
     return draft.done()
 
 
@@ -68,9 +71,23 @@ def reported_again(case: Case) -> Decision:
     assert isinstance(evidence, Reported)
     if op.mode is not Mode.EXTERNAL:
         return refuse("not_external", "this operation's create is sent by the gateway")
-    if evidence.outcome == "accepted" and evidence.remote_job_id == op.remote_job_id:
+    if _echo(op, evidence):
         return Decision()
     return refuse("already_reported", f"the outcome is recorded already; the state is {op.state}")
+
+
+def _echo(op: Operation, evidence: Reported) -> bool:
+    """Return whether a report says what is on record: a service may repeat it when its answer was lost."""
+    by_report = op.verdict_cause is Cause.REPORT
+    match evidence.outcome:
+        case "accepted":
+            return evidence.remote_job_id == op.remote_job_id
+        case "rejected":
+            return by_report and op.error_code == "reported_rejected"
+        case "not_sent":
+            return by_report and (op.state is State.WITHDRAWN or op.error_code == "not_created")
+        case "unknown":
+            return False
 
 
 def refresh(case: Case) -> Decision:

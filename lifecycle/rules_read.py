@@ -1,5 +1,8 @@
 """Rules for readings: the only thing that moves an operation to its end (MISSION C4, C6, D2)."""
 
+import json
+from typing import Any
+
 from lifecycle import schedule
 from lifecycle.case import Case, Draft
 from lifecycle.rules_result import apply_collection, ending_without_result, give_up
@@ -55,12 +58,14 @@ def ended(draft: Draft, facts: StatusFacts, cause: Cause) -> None:
     """An authoritative ending: collect what there is, or end."""
     op, now = draft.op, draft.case.now
     reading = facts.reading
-    changes = {"reading": reading, "remote_state": facts.remote_state, "error_code": facts.error_code or None}
+    changes: dict[str, Any] = {"reading": reading, "remote_state": facts.remote_state, "error_code": facts.error_code or None}
     if op.cancel_requested_at is not None and op.cancel_outcome != CancelOutcome.TOO_LATE:
         if reading is Reading.CANCELLED:
             changes["cancel_outcome"] = CancelOutcome.CONFIRMED
         elif op.cancel_outcome != CancelOutcome.REFUSED:  # a refused cancel lost no race: the refusal stays shown (E4)
             changes["cancel_outcome"] = CancelOutcome.LOST_RACE
+    if facts.effects:  # kept whatever the ending is: "cancelled" claims no rollback (E5)
+        changes["effects"] = json.dumps(dict(facts.effects), ensure_ascii=False, separators=(",", ":"))
     if facts.error_message:
         draft.work(error_message=facts.error_message[:500])
     if not facts.has_result and facts.inline is None and reading is not Reading.SUCCEEDED:

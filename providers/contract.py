@@ -26,6 +26,7 @@ from schemas.contract import (
     Deadlines,
     EventMap,
     Limits,
+    ListRule,
     RecoveryRule,
     ResultRule,
     RetryRules,
@@ -45,6 +46,7 @@ SECTIONS: Final[Mapping[str, type]] = {
     "status": StatusRule,
     "cancel": CancelRule,
     "result": ResultRule,
+    "list": ListRule,
     "limits": Limits,
     "deadlines": Deadlines,
 }

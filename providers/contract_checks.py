@@ -6,10 +6,10 @@ from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
 from providers.contract_jobs import check_job
-from providers.contract_parts import expressions, places, template, tried
+from providers.contract_parts import expressions, places, request, template, tried
 from providers.places import compile_place
 from providers.verification.times import UNITS
-from schemas.contract import Auth, EventMap, RetryRules
+from schemas.contract import Auth, EventMap, ListRule, RetryRules
 
 _ANSWERS = re.compile(r"[1-5](?:xx|[0-9]{2})")
 _MIN_SUCCESS, _MAX_SUCCESS = 200, 299
@@ -20,6 +20,7 @@ _NEEDED: Final = (
     ("status", "path", "url", "name the address of one job, as in /v1/reports/{remote_job_id}"),
     ("status", "state", "http_readings", "name the place of the provider's word, as in body:status"),
     ("cancel", "path", "url", "name the address, as in /v1/reports/{remote_job_id}/cancel"),
+    ("list", "path", "", "name the address of the list, as in /v1/reports?limit=100"),
 )
 
 Sections = Mapping[str, Any]
@@ -30,7 +31,7 @@ def check_sections(sections: Sections, faults: Faults, base: Path = ()) -> None:
 
     `base` is where they stand in the file: at the top, or under an action.
     """
-    checks: dict[type, Callable[[Any, Faults], None]] = {EventMap: _event, RetryRules: _retry, Auth: _auth}
+    checks: dict[type, Callable[[Any, Faults], None]] = {EventMap: _event, RetryRules: _retry, Auth: _auth, ListRule: _list}
     for section in sections.values():
         if check := checks.get(type(section)):
             check(section, faults)
@@ -93,3 +94,17 @@ def _retry(retry: RetryRules, faults: Faults) -> None:
 def _auth(auth: Auth, faults: Faults) -> None:
     tried(compile_place, f"header:{auth.header}", ("auth", "header"), faults)
     template(auth.value, ("credential",), ("auth", "value"), faults)
+
+
+def _list(rule: ListRule, faults: Faults) -> None:
+    path: Path = ("list",)
+    request("GET", rule.path, (), path, faults)
+    places({"items": rule.items, "next": rule.next}, path, faults)
+    expressions({"job_id": rule.job_id, "reference": rule.reference, "time": rule.time}, path, faults)
+    if not rule.items or not rule.job_id:
+        faults.add(path, "needs items (the place of the array) and job_id (the id in an item)")
+    if rule.newest_first and not rule.time:
+        faults.add((*path, "newest_first"), "needs time: where to stop is judged by it")
+    for key in ("max_pages", "overlap_seconds", "grace_seconds"):
+        if getattr(rule, key) < 1:
+            faults.add((*path, key), "must be 1 or more")

@@ -16,6 +16,8 @@ from schemas.states import ENDED_READINGS
 
 OURS: Final = ("token", "operation", "reference", "trace_id", "param.*")
 """Template fields known before the provider has answered."""
+MAX_EFFECTS: Final = 16
+"""Names of [status.effects]: each is shown with every ended operation."""
 _NAME = re.compile(r"[A-Za-z][A-Za-z0-9_-]{0,63}")
 _STATUS = re.compile(r"[1-5][0-9]{2}")
 
@@ -159,6 +161,9 @@ def _status(status: StatusRule, with_job: tuple[str, ...], path: Path, faults: F
     names = ("state", "job_id", "match", "progress", "provider_time", "error")
     places({name: getattr(status, name) for name in names}, path, faults)
     template(status.equals, with_job, (*path, "equals"), faults)
+    places(status.effects, (*path, "effects"), faults)
+    if len(status.effects) > MAX_EFFECTS:
+        faults.add((*path, "effects"), f"has more than {MAX_EFFECTS} names")
     if not status.readings and not status.http_readings and not status.outcome:
         faults.add((*path, "readings"), 'is missing; say what the provider\'s words mean, as in done = "succeeded"')
     if set(status.ok) & set(status.not_found):

@@ -30,7 +30,7 @@ from schemas.evidence import JobsConflict, Read, ReadFailed, StatusFacts
 from schemas.http import AnsweredOutcome, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.jsontext import canonical
 from schemas.operation import Micros, Operation
-from schemas.states import Mode, Reading
+from schemas.states import ENDED_READINGS, Mode, Reading
 
 MAX_STATE: Final = 200  # characters of a provider's state word that are kept
 _NUMBER = re.compile(r"-?[0-9]{1,15}(?:\.[0-9]{1,15})?%?")
@@ -132,7 +132,22 @@ def facts_of(answer: AnsweredOutcome, body: object, contract: Contract, rule: St
         error_code=code,
         error_message=message,
         has_result=has_result(contract, reading, answer),
+        effects=_effects(answer, body, rule) if reading in ENDED_READINGS else (),
     )
+
+
+def _effects(answer: AnsweredOutcome, body: object, rule: StatusRule) -> tuple[tuple[str, str], ...]:
+    """Return what the final answer says that the job did (E5), in the contract's order; what is not said is left out."""
+    said = ((name, _plain(find(place, answer, body))) for name, place in rule.effects.items())
+    return tuple((name, text) for name, text in said if text)
+
+
+def _plain(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, float):
+        return repr(value) if finite(value) is not None else ""
+    return sanitise(as_text(value, MAX_STATE), MAX_STATE)
 
 
 def _word(value: Any) -> str | None:

@@ -22,6 +22,7 @@ from reconciler.leases import Leases
 from reconciler.pace import Pace
 from reconciler.retention import Retention
 from reconciler.ticks import Duty, Ticks, told
+from reconciler.walker import WALK_LIMIT_SECONDS, WALK_SECONDS, Walker
 from schemas.commands import Beat, Sweep, SweepPart
 from schemas.operation import SECOND, Micros
 from schemas.settings import ClockworkSettings
@@ -37,6 +38,7 @@ SWEEPS: Final[Mapping[str, SweepPart]] = {
     "sweep.beats": "beats",
     "sweep.faults": "faults",
 }
+WAL_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 10.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
@@ -45,6 +47,9 @@ STRAY_AGE_SECONDS: Final = 86_400  # an answer waits for its commit no longer th
 PART_AGE_SECONDS: Final = 86_400  # no transfer lasts a day: the collection clock has ended it
 _RENEW_STEPS: Final = 6  # ticks in one lease
 STANDS_SECONDS: Final = 60.0  # a claim that takes longer hangs: the record answers or refuses within seconds
+STEP_SECONDS: Final = 2.0  # what NTP does by slewing takes hours
+# A lease is not believed when it is longer than any reasonable one: another process may be set to longer ones than this.
+LONGEST_LEASES, LONGEST_LEASE_SECONDS = 4, 600.0
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.25, 15.0  # between claims while the record refuses
 
 Audit = Callable[[], Awaitable[Mapping[str, int]]]
@@ -79,6 +84,7 @@ class Clockwork:
         worker: str,
         audit: Audit,
         fetcher: Fetcher | None = None,
+        walker: Walker | None = None,
         retention: Retention | None = None,
     ) -> None:
         self._record = record
@@ -93,6 +99,8 @@ class Clockwork:
         self._driver: asyncio.Task[None] | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
         self._crew = Crew(record=record, world=world, performer=performer, pace=pace, settings=settings, worker=worker, freed=self._freed)
+        self._offset: float | None = None  # of the wall clock to the monotonic one, in seconds
+        self._stepped = True  # whoever starts does not know what the clock did before
         self._drove = world.monotonic()  # when the driver last came round
         self.claims = {"runs": 0, "claimed": 0, "failures": 0}
 
@@ -108,10 +116,12 @@ class Clockwork:
                 Duty(name="work", seconds=settings.poll_seconds, run=self._poll),
                 Duty(name="renew", seconds=settings.lease_seconds / _RENEW_STEPS, run=leases.renew_once),
                 *(Duty(name=name, seconds=settings.sweep_seconds, run=self._sweeper(part)) for name, part in SWEEPS.items()),
+                Duty(name="wal", seconds=WAL_SECONDS, run=record.tend),
                 Duty(name="audit", seconds=settings.audit_seconds, run=audit),
                 Duty(name="tidy", seconds=TIDY_SECONDS, run=tidy),
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
+                *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,
@@ -214,10 +224,35 @@ class Clockwork:
         """Return the duty of one part of the sweep: each has its own transaction, last success and counts, and fails alone."""
 
         async def run() -> Mapping[str, int]:
-            swept = await self._record.write(Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance(), part=part))
+            sweep = Sweep(now=self._world.now(), limit=SWEEP_LIMIT, chance=self._world.chance(), part=part)
+            swept = await self._record.write(sweep)
             return swept.counts
 
-        return run
+        return self._sweep_silent if part == "silent" else run
+
+    async def _sweep_silent(self) -> Mapping[str, int]:
+        """Drive on what is silent; after a step of the clock what waits for a time that is gone."""
+        self._look_at_the_clock()
+        swept = await self._record.write(
+            Sweep(
+                now=self._world.now(),
+                limit=SWEEP_LIMIT,
+                chance=self._world.chance(),
+                part="silent",
+                stepped=self._stepped,
+                longest_lease=round(max(self._settings.lease_seconds * LONGEST_LEASES, LONGEST_LEASE_SECONDS) * SECOND),
+            )
+        )
+        self._stepped = bool(swept.counts.get("set_right"))  # there may be more than one sweep takes
+        return swept.counts
+
+    def _look_at_the_clock(self) -> None:
+        """Notice a wall clock that was set back, by the monotonic one (B106)."""
+        offset = self._world.now() / SECOND - self._world.monotonic()
+        if self._offset is not None and abs(offset - self._offset) > STEP_SECONDS:
+            self._stepped = self._stepped or offset < self._offset
+            _log.warning("reconciler.clock_stepped", seconds=round(offset - self._offset, 3))
+        self._offset = offset
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0

@@ -240,6 +240,7 @@ class OperationView(Shown):
     cancel: CancelView | None
     result: ResultView | None
     question: QuestionView | None
+    effects: dict[str, str] | None = Field(description="what the ended job did, paid or left behind, as its provider said at the end")
     incident: str | None
     reference: str | None
     authorized_by: str | None

@@ -10,7 +10,8 @@ from schemas.http import Exchange
 from schemas.operation import Expect, Micros, Operation
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, NoteHandshake, SettleFetch, WantKey
 from schemas.states import Errand, Mode
-from schemas.upkeep import Expire, Rewrap, Switch
+from schemas.sweeping import ClaimWalks, SettleWalk
+from schemas.upkeep import Checkpoint, Expire, Rewrap, Switch
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -218,12 +219,17 @@ SweepPart = Literal["all", "receipts", "unclaimed", "silent", "beats", "faults"]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sweep:
-    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`."""
+    """Drive on what was left: orphans, unprocessed receipts, silent operations, rows set aside. Bounded by `limit`.
+
+    `stepped`: the clock may have been set back; leases longer than `longest_lease` are nobody's then.
+    """
 
     now: Micros
     limit: int
     chance: float
     part: SweepPart = "all"
+    stepped: bool = False
+    longest_lease: Micros = 3_600_000_000
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -279,7 +285,8 @@ class ApiKey:
 
 Command = (
     Register | Ingest | Quarantine | Replay | Petition | ClaimWork | Settle | Defer | Renew | Sweep | Beat | AddKey | RevokeKey
-    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | Expire | Rewrap | Switch
+    | AddSecret | EndSecret | NoteHandshake | WantKey | ClaimFetches | SettleFetch | ClaimWalks | SettleWalk
+    | Expire | Rewrap | Switch | Checkpoint
 )  # fmt: skip
 
 HistoryRow = Mapping[str, Any]

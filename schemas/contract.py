@@ -221,6 +221,7 @@ class StatusRule:
     progress_scale: float = 1.0  # what stands for "all done"
     provider_time: str = ""
     error: str = ""
+    effects: Mapping[str, str] = field(default_factory=dict)  # NAME -> place: what an ended job did, paid or left behind
     not_found: tuple[int, ...] = (404, 410)
     not_found_grace_seconds: int = 60  # after the create a 404 means: not visible yet
     poll_seconds: int = 15  # first pause between reads
@@ -296,6 +297,23 @@ class ResultRule:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class ListRule:
+    """The provider's list of jobs, walked now and then to compare it with the record (MISSION C9). Read only."""
+
+    path: str = ""  # without fields: it is one for the whole account
+    items: str = "body:data"  # place of the array
+    job_id: str = "id"  # JMESPath in an item
+    reference: str = ""  # JMESPath in an item: our operation's id or token, where create puts it
+    time: str = ""  # JMESPath in an item: when the job was made
+    newest_first: bool = False  # a walk may stop at what an earlier one has seen
+    next: str = ""  # place of the next page's cursor; empty: one page
+    next_param: str = "after"  # query parameter that carries the cursor
+    max_pages: int = 200  # of one walk
+    overlap_seconds: int = 3_600  # how far a walk looks back behind the newest job that the last one saw
+    grace_seconds: int = 600  # a job or a record younger than this may still find its other half
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
     """The provider's and our own bounds."""
 
@@ -341,6 +359,7 @@ class Contract:
     status: StatusRule | None = None
     cancel: CancelRule | None = None
     result: ResultRule | None = None
+    list: ListRule | None = None
     limits: Limits = field(default_factory=Limits)
     deadlines: Deadlines = field(default_factory=Deadlines)
     samples: tuple[Mapping[str, Any], ...] = ()

@@ -292,6 +292,7 @@ class StatusFacts:
     error_code: str = ""
     error_message: str = ""
     has_result: bool = True  # False: this ending has nothing to fetch
+    effects: tuple[tuple[str, str], ...] = ()  # what an ended job did, paid or left behind, by the contract's names
     inline: Collected | ResultInvalid | None = None  # the answer itself was the result and has been stored
 
 

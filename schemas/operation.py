@@ -89,6 +89,7 @@ class Operation:
     error_code: str | None = None
     unverified: bool = False  # the last deadline was declared without the provider answering
     superseded_by: str | None = None
+    effects: str | None = None  # JSON object of texts: what the ended job did, by its provider's last word
     waits_for: str | None = None  # a predecessor that must have ended first; nothing has been sent
 
     # working
@@ -142,6 +143,6 @@ FOLDED = (
     "result_artifact", "result_media_type", "result_bytes", "result_sha256", "result_complete",
     "result_facts", "accepted_by",
     "question_id", "question_kind", "question_until", "incident_id", "error_code", "unverified", "superseded_by",
-    "waits_for",
+    "waits_for", "effects",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""

@@ -15,6 +15,7 @@ class ProviderSettings:
     credential: str | None = None
     owners: tuple[str, ...] = ()  # empty: every owner
     result_origins: tuple[str, ...] = ()
+    sweep_seconds: int = 3_600  # pause between two walks through the provider's list of jobs; 0: none
     params: Mapping[str, str] = field(default_factory=dict)  # constants of the contract: values, or references env: and file:
 
 

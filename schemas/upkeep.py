@@ -60,3 +60,21 @@ class Rewrapped:
     sealed: int
     after: tuple[str | int, ...] | None
     unopened: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpoint:
+    """Sign the heads of the histories that have changed since the last checkpoint."""
+
+    now: Micros
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Checkpointed:
+    """The newest checkpoint. `operations`: heads that this call signed (0: nothing had changed); `more`: there are more to sign."""
+
+    number: int
+    operations: int
+    digest: bytes
+    public: bytes
+    more: bool

@@ -1,14 +1,14 @@
 """`gateway operations`: the operator's view of any owner's operations, and what people may ask of them."""
 
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Final
 
 import typer
 
 from cli import opening, show
-from cli.failure import WRONG_USAGE, CommandError
+from cli.failure import FAILED, WRONG_USAGE, CommandError
 
 if TYPE_CHECKING:
     from cli.house import House
@@ -199,6 +199,46 @@ def decide(
             accept_duplicate_risk=accept_duplicate_risk,
         )
         _told(house, _petition(house, operation, by, evidence), json)
+
+
+@app.command()
+def sweep(
+    provider: Annotated[str | None, typer.Option(help="Only of this provider.")] = None,
+    all_: Annotated[bool, typer.Option("--all", help="Also those that are none any more.")] = False,
+    limit: Annotated[int, typer.Option(min=1, max=MAX_LISTED, help="At most so many, the newest first.")] = 100,
+    config: opening.Config = None,
+    database_url: opening.DatabaseUrl = None,
+    json: show.Json = False,
+) -> None:
+    """List what the walks through the providers' lists of jobs found: leaks, duplicates, records without a job. Exit 1 if any is open."""
+    from ledger.walks import findings, walks
+
+    with opening.record(config, database_url) as house:
+        found = [_finding(row) for row in house.ledger.read_now(findings, provider, limit, resolved=all_)]
+        stands = [_walk(row) for row in house.ledger.read_now(walks) if provider in {None, row["provider"]}]
+    if json:
+        show.emit({"findings": found, "walks": stands})
+    else:
+        show.table(("PROVIDER", "KIND", "JOB", "OPERATION", "FIRST", "LAST", "RESOLVED"), [list(row.values()) for row in found])
+        for row in stands:
+            show.facts(row)
+    if any(row["resolved_at"] is None for row in found):
+        raise typer.Exit(FAILED)
+
+
+def _finding(row: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        "provider": row["provider"],
+        "kind": row["kind"],
+        "remote_job_id": row["remote_job_id"],
+        "operation": row["operation"] or None,
+        **{name: show.when(row[name]) for name in ("first_at", "last_at", "resolved_at")},
+    }
+
+
+def _walk(row: Mapping[str, Any]) -> dict[str, Any]:
+    shown = {name: row[name] for name in ("provider", "walks", "pages", "failures", "error")}
+    return {**shown, **{name: show.when(row[name]) for name in ("last_at", "due_at", "began_at", "watermark")}}
 
 
 def described(op: "Operation", retention: "RetentionSettings") -> dict[str, Any]:

@@ -52,6 +52,7 @@ def show_(
     from cli.material import Stored
     from ledger import examine, inbox
     from ledger.secrets import stored_secrets
+    from ledger.walks import open_findings
 
     with opening.record(config, database_url) as house:
         settings = house.settings.providers.get(name)
@@ -80,6 +81,7 @@ def show_(
             "deliveries": came["by_status"],
             "refused_last_hour": refused,
             "conflicts_last_hour": conflicts,
+            "sweep_findings": house.ledger.read_now(open_findings, name),
             "clock_offset_seconds": offset,
             "clock_warning": kept.clock_warning(contract, offset),
         }

@@ -168,6 +168,9 @@ def result_differences(wanted: Expected, told: View | None, content: bytes, made
         if wanted.result is not None or told is not None:
             yield f"result: expected {wanted.result or 'none'}, got {'none' if told is None else 'one'}"
         return
+    items = told["items"] and (told["items"]["succeeded"], told["items"]["failed"])
+    if wanted.items is not None and items != wanted.items:
+        yield f"items: expected {wanted.items[0]} succeeded and {wanted.items[1]} failed, got {_shown(items)}"
     if told["complete"] is not (wanted.result == "whole"):
         yield f"result: expected a {wanted.result} one"
     digest = hashlib.sha256(content).hexdigest()

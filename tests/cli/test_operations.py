@@ -4,9 +4,13 @@ from pathlib import Path
 
 import pytest
 
-from schemas.states import State
+from schemas.commands import Settle
+from schemas.evidence import JobKnown
+from schemas.operation import SECOND
+from schemas.states import Errand, State
+from schemas.sweeping import ClaimWalks, Listed, SettleWalk
 from tests.cli.conftest import Command
-from tests.cli.records import operation, register
+from tests.cli.records import WORLD, opened, operation, register
 from tests.cli.stage import CANARY
 
 
@@ -139,3 +143,46 @@ def test_bundle_is_printed_or_written_for_its_reader_alone(command: Command, tmp
     assert (again.code, "is there already" in again.err) == (1, True)
     assert command("operations", "bundle", "op_0").code == 1
     assert command("operations", "bundle", made, "-o", str(tmp_path / "no" / "where")).code == 1
+
+
+def test_sweep_lists_findings_and_where_walks_stand(command: Command, tmp_path: Path) -> None:
+    """C9: what a walk found is listed until it is none any more; exit 1 while anything is open."""
+    register(tmp_path)
+    nothing = command("operations", "sweep", "--json")
+    assert (nothing.code, nothing.json()) == (0, {"findings": [], "walks": []})
+    with opened(tmp_path) as house:
+        now = WORLD.now()
+        walk = house.ledger.write_now(ClaimWalks(pauses={"reports": 60}, lease=SECOND, now=now))
+        assert walk is not None
+        leak = Listed(remote_job_id="job-x", made_at=now - 3_600 * SECOND)
+        house.ledger.write_now(
+            SettleWalk(walk=walk, outcome="end", items=(leak,), due_at=now, grace=SECOND, overlap=SECOND, now=now)
+        )  # fmt: skip
+    told = command("operations", "sweep", "--json")
+    assert told.code == 1
+    assert [(row["kind"], row["remote_job_id"]) for row in told.json()["findings"]] == [("leak", "job-x")]
+    assert told.json()["walks"][0]["walks"] == 1
+    assert "job-x" in command("operations", "sweep").out
+    assert command("operations", "sweep", "--provider", "other").code == 0
+    assert command("providers", "show", "reports", "--json").json()["sweep_findings"] == {"leak": 1}
+
+
+def test_an_incident_is_acknowledged_with_a_reason(command: Command, tmp_path: Path) -> None:
+    """D1: shown with the operation, closed by name and reason; the end stays."""
+    made = register(tmp_path)
+    command("operations", "cancel", made, "--as", "ann")
+    with opened(tmp_path) as house:
+        found = JobKnown(remote_job_id="job-1", source="recovery")
+        now = WORLD.now()
+        house.ledger.write_now(
+            Settle(operation_id=made, fence=0, errand=Errand.RECOVER, evidence=found, started_at=now, now=now, chance=0.5, actor="late")
+        )
+    shown = command("operations", "show", made, "--json").json()
+    assert (shown["state"], shown["question"]["kind"], shown["incident"] is not None) == ("withdrawn", "incident", True)
+    refused = command("operations", "decide", made, "acknowledge", "--as", "ann")
+    assert (refused.code, "reason" in refused.err) == (1, True)
+    assert command("operations", "decide", made, "acknowledge", "--reason", "ended it there", "--as", "ann").code == 0
+    after = operation(tmp_path, made)
+    assert (after.state, after.incident_id, after.question_id) == (State.WITHDRAWN, None, None)
+    last = command("operations", "history", made, "--json").json()[-1]
+    assert (last["code"], last["actor"], last["text"]) == ("incident_acknowledged", "operator:ann", "ended it there")

@@ -66,6 +66,22 @@ def test_the_self_audit_counts_too(command: Command, tmp_path: Path) -> None:
     assert "self-audit: active_overdue 1" in done.out
 
 
+def test_an_export_is_signed_and_verifies(command: Command, tmp_path: Path) -> None:
+    """D5: checkpoint and export print the key by which the file verifies without the database; a change in either is exit 1."""
+    made = register(tmp_path)
+    key = command("audit", "checkpoint", "--json").json()["public_key"]
+    assert command("audit", "export", "history.jsonl").out.endswith(f"--public-key {key}\n")
+    place = tmp_path / "history.jsonl"
+    assert place.stat().st_mode & 0o077 == 0
+    assert command("audit", "verify", "--file", str(place), "--public-key", key).out == "1 operations verified, 0 faults\n"
+    assert command("audit", "verify", "--file", str(place), "--public-key", "00").code == 2
+    place.write_text(place.read_text().replace('"cause":"request"', '"cause":"reading"'))
+    found = command("audit", "verify", "--file", str(place), "--public-key", key, "--json")
+    assert found.code == 1
+    assert found.json()["faults"] == [{"operation": made, "seq": 1, "fault": "changed row"}]
+    assert command("audit", "verify", "--public-key", key).code == 0
+
+
 # --- backup
 
 

@@ -1,5 +1,6 @@
 """Real processes: they start from nothing, serve, reload, drain on the first signal and end at once on the second."""
 
+import datetime as dt
 import os
 import re
 import resource
@@ -143,12 +144,22 @@ def test_a_full_disk_is_told_by_everybody(tmp_path: Path) -> None:
 
 
 def test_serve_brings_an_operation_to_its_result(tmp_path: Path) -> None:
-    """One process: create, callback or read, collection, download; then the record verifies and nothing secret was logged."""
-    with simulated(tmp_path) as (stage, _), stage.running("serve", "--port", str(free_port())) as serving:
+    """One process: create, callback or read, collection, download; then the record verifies and nothing secret was logged.
+
+    B106, B119: it runs where the clock is hours and a half off UTC and knows summer time; log, API and scheduler say UTC.
+    """
+    elsewhere = {"TZ": "America/St_Johns"}
+    with simulated(tmp_path) as (stage, _), stage.running("serve", "--port", str(free_port()), **elsewhere) as serving:
         address = serving.address
         key = new_key(stage)
         with client(address, key) as api:
+            began = dt.datetime.now(dt.UTC)  # noqa: TID251 - the real clock is what the process is compared with
             operation = create(api)
+            for told in (serving.event("house.started")["time"], api.get(f"/v1/operations/{operation}").json()["created_at"]):
+                assert told.endswith("Z")
+                assert abs(dt.datetime.fromisoformat(told) - began) < dt.timedelta(minutes=20)
+            (row,) = (found for found in stage.run("doctor", "--json", **elsewhere).json() if found["about"] == "scheduler")
+            assert "timezone UTC" in row["found"]
             assert settled(api, operation)["state"] == "succeeded"
             assert api.get(f"/v1/operations/{operation}/result").text.startswith("row,")
         assert serving.stop() == 0
@@ -186,20 +197,18 @@ def test_the_procfile_runs(tmp_path: Path, shell: str) -> None:
     started = {}
     for name, line in lines.items():
         started[name] = subprocess.Popen(
-            [shell, "-c", f"exec {line}"], cwd=tmp_path, env=environment, stderr=subprocess.DEVNULL, stdout=subprocess.DEVNULL
+            [shell, "-c", f"exec {line}"], cwd=tmp_path, env=environment, stderr=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
         )
     try:
-
-        def answers() -> bool:
-            try:
-                return httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
-            except httpx.TransportError:
-                return False
-
-        until(answers)
+        for process in started.values():  # a signal before its handlers stand would be the shell's
+            assert process.stderr is not None
+            next(line for line in process.stderr if "house.started" in line)
+        assert httpx.get(f"http://127.0.0.1:{port}/livez").status_code == 200
     finally:
         for process in started.values():
             process.terminate()
+    for process in started.values():
+        process.communicate(timeout=WAIT_SECONDS)
     assert {name: process.wait(WAIT_SECONDS) for name, process in started.items()} == {"web": 0, "reconciler": 0}
 
 
@@ -287,6 +296,19 @@ def test_a_signal_during_the_start_ends_it_with_0() -> None:
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
+
+
+def test_what_hangs_at_the_end_is_ended(tmp_path: Path) -> None:
+    """B103: a thread that never comes back (a dead network disk) does not keep the process beyond its bound, and the log says so."""
+    code = (
+        "import threading; from cli.serving import last_resort; from cli.logs import configure; configure(level='info', form='json');"
+        "threading.Thread(target=threading.Event().wait).start(); last_resort(0.05)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path, env={"PYTHONPATH": str(ROOT)}, capture_output=True, timeout=WAIT_SECONDS, check=False
+    )
+    assert done.returncode == 1
+    assert b"house.overdue" in done.stderr
 
 
 def can_be_process_one() -> bool:

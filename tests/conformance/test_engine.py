@@ -59,10 +59,21 @@ def test_postgres_connections_are_set_up(postgres_server: Any) -> None:
     engines = open_engines(url, application_name="gateway-test")
     with engines.look() as connection:
         for name, value in (
-            ("statement_timeout", "15s"), ("idle_in_transaction_session_timeout", "30s"), ("synchronous_commit", "on"),
+            ("statement_timeout", "15s"), ("lock_timeout", "4s"),
+            ("idle_in_transaction_session_timeout", "30s"), ("synchronous_commit", "on"),
             ("application_name", "gateway-test"), ("transaction_isolation", "read committed"),
         ):  # fmt: skip
             assert connection.execute(sa.text(f"SHOW {name}")).scalar_one() == value, name
+    engines.close()
+
+
+def test_a_dead_wire_is_noticed() -> None:
+    """B122: a server whose machine or network vanishes is given up within seconds; who sets it otherwise in the address is heard."""
+    engines = open_engines("postgresql://u@127.0.0.1:1/db?keepalives_idle=60")
+    assert (engines.options["tcp_user_timeout"], engines.options["keepalives_count"], engines.options["connect_timeout"]) == (10_000, 3, 5)
+    assert "keepalives_idle" not in engines.options
+    _, dialled = engines.write.dialect.create_connect_args(engines.write.url)
+    assert dialled["keepalives_idle"] == "60"
     engines.close()
 
 

@@ -10,11 +10,12 @@ import sqlalchemy as sa
 
 from ledger import tables
 from ledger.engine import Engines, open_engines
+from ledger.leases import defer, renew
 from ledger.petition import petition
 from ledger.settle import settle
 from ledger.sweep import sweep
 from ledger.vault import Vault
-from schemas.commands import Claimed, Intent, Petition, Sweep
+from schemas.commands import Claimed, Defer, Intent, Petition, Renew, Sweep
 from schemas.delivery import Delivery
 from schemas.evidence import CancelAsked, CancelTaken, Evidence, JobKnown, RefreshAsked
 from schemas.operation import SECOND
@@ -108,3 +109,21 @@ def test_two_processes_on_overlapping_operations(database: Database, engines: En
     assert orphans == 0
     record = Record(engines=engines, vault=vault)
     assert record.faults() == []
+
+
+def test_a_worker_of_the_same_name_is_another_one(engines: Engines, vault: Vault) -> None:
+    """C1, B125: host and process number may come again; what counts is the fence: the former's renewal and deferral hit nothing."""
+    record = Record(engines=engines, vault=vault)
+    record.register(intent(1))
+    (former,) = record.claim("host:7")
+    with engines.begin() as connection:  # its lease is over
+        connection.execute(sa.update(tables.operations).values(lease_until=0, due_at=0))
+    (successor,) = record.claim("host:7", after=SECOND)
+    assert successor.fence == former.fence + 1
+    name, now = former.operation.id, record.now + SECOND
+    assert record.tx(renew, Renew(operation_id=name, fence=former.fence, lease=60 * SECOND, now=now)) == [False]
+    assert record.tx(defer, Defer(operation_id=name, fence=former.fence, due_at=now, now=now)) == [False]
+    settled = record.settle(former, JobKnown(remote_job_id="job-1", source="create"), after=SECOND)
+    assert settled.stale  # true evidence counts; the successor keeps its lease
+    assert (settled.operation.lease_owner, settled.operation.lease_fence) == ("host:7", successor.fence)
+    assert record.tx(renew, Renew(operation_id=name, fence=successor.fence, lease=60 * SECOND, now=now)) == [True]

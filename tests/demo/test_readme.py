@@ -16,6 +16,7 @@ import pytest
 from tests.demo.conftest import PATIENCE, ROOT, START, environment
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
+FAULTS = (ROOT / "docs" / "faults.md").read_text(encoding="utf-8")
 ARCHITECTURE = (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8")
 WALK = README.partition("## From the demo to your own")[2].partition("\n## ")[0]
 BLOCKS = re.findall(r"^```sh\n(.*?)^```$", WALK, re.MULTILINE | re.DOTALL)
@@ -125,7 +126,7 @@ def test_what_the_walk_leaves_is_never_committed() -> None:
 
 
 def proofs() -> Iterator[tuple[str, str]]:
-    for page in (README, ARCHITECTURE):
+    for page in (FAULTS, README, ARCHITECTURE):
         yield from re.findall(r"`(tests/[\w/]+\.py)(?:::(test_\w+))?`", page)
 
 

@@ -10,14 +10,14 @@ from cli.demo.verdict import callback_differences, fact_differences, history_dif
 from schemas.states import CancelOutcome
 
 MADE = b"row\n1\n"
-TOLD = {"complete": True, "sha256": hashlib.sha256(MADE).hexdigest(), "accepted_by": None}
+TOLD = {"complete": True, "items": {"succeeded": 498, "failed": 2}, "sha256": hashlib.sha256(MADE).hexdigest(), "accepted_by": None}
 VIEW: dict[str, Any] = {"state": "succeeded", "status": "succeeded", "error": None, "cancel": None, "question": None, "result": TOLD}
 
 
 def test_an_operation_as_scripted_has_no_difference() -> None:
     """The comparison itself invents nothing."""
     assert not list(fact_differences(Expected(), VIEW, 1))
-    assert not list(result_differences(Expected(), TOLD, MADE, MADE))
+    assert not list(result_differences(Expected(items=(498, 2)), TOLD, MADE, MADE))
     assert not list(result_differences(Expected(result=None), None, b"", b""))
     assert not list(callback_differences(Expected(), [200]))
     assert not list(history_differences(Expected(codes=("a",), deliveries=0), [{"code": "a", "cause": "reading"}]))
@@ -56,13 +56,14 @@ def test_a_cancel_that_came_to_something_else_is_told() -> None:
         (TOLD, MADE, b"row\n2\n"),
         ({**TOLD, "sha256": "0" * 64}, MADE, MADE),
         ({**TOLD, "complete": False}, MADE, MADE),
+        ({**TOLD, "items": {"succeeded": 499, "failed": 1}}, MADE, MADE),
         ({**TOLD, "sha256": hashlib.sha256(b"").hexdigest()}, b"", b""),
         (None, b"", MADE),
     ],
 )
 def test_another_result_is_told(told: dict[str, Any] | None, content: bytes, made: bytes) -> None:
     """F1: what the agent downloads is, by its SHA-256, what the provider made and what the record says."""
-    assert len(list(result_differences(Expected(), told, content, made))) == 1
+    assert len(list(result_differences(Expected(items=(498, 2)), told, content, made))) == 1
 
 
 def test_an_unwanted_result_is_told() -> None:

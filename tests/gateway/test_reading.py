@@ -27,7 +27,7 @@ def test_the_shown_operation_is_the_documented_one(tmp_path: Path) -> None:
             )
             documented = " ".join(lines).split()
             assert [name for name in documented if name not in first] == []
-            assert set(first["remote"]) == {"job_id", "state", "progress", "provider_time", "observed_at"}
+            assert set(first["remote"]) == {"job_id", "state", "progress", "provider_time", "observed_at", "failed_reads", "read_error"}
             assert first["created_at"] == "2027-01-15T08:00:00.000000Z"
             assert first["idempotency_key"] == "k"
             listed = (await client.get(OPERATIONS)).json()

@@ -34,7 +34,7 @@ CODE = "\n".join(re.findall(r"`[^`\n]+`", GUIDE)) + "".join(re.findall(r"```toml
 SECTIONS = [
     shapes.EventMap, shapes.RetryRules, shapes.Handshake, shapes.Auth, shapes.TokenRule, shapes.CreateRule,
     shapes.RecoveryRule, shapes.StatusRule, shapes.OutcomeRule,
-    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.Limits, shapes.Deadlines,
+    shapes.CancelRule, shapes.ResultFile, shapes.ResultRule, shapes.ListRule, shapes.Limits, shapes.Deadlines,
 ]  # fmt: skip
 RENAMED = {"place": "in"}
 WORDS = {

@@ -17,11 +17,12 @@ from reconciler.desk import Account
 from reconciler.errands import Performer
 from reconciler.leases import Leases
 from reconciler.pace import Pace
+from reconciler.retention import Retention
 from reconciler.transport import Transport
 from schemas.commands import Intent, Register, Registered
 from schemas.contract import Contract
 from schemas.operation import Operation
-from schemas.settings import ClockworkSettings, ProviderSettings
+from schemas.settings import ClockworkSettings, ProviderSettings, RetentionSettings
 from schemas.states import Mode, State
 from tests.reconciler.accounts import CONTRACT, CREDENTIAL
 from tests.reconciler.worlds import MovingWorld, StillWorld
@@ -134,6 +135,7 @@ async def house(
         settings=chosen,
         worker=worker,
         audit=lambda: ledger.read(self_audit, world.now()),
+        retention=Retention(record=ledger, world=world, store=store, settings=RetentionSettings()),
     )
     if start:
         await clockwork.start()

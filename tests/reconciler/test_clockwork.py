@@ -326,6 +326,47 @@ def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> Non
     run(scenario)
 
 
+def test_duties_that_are_due_together_do_not_meet(tmp_path: Path) -> None:
+    """B111: every duty at once, again and again, beside running errands: each has transactions of its own, and its own last success."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            made = [await home.register() for _ in range(3)]
+            ticks = home.clockwork.ticks
+            for _ in range(20):
+                await asyncio.gather(*(ticks.run_once(duty) for duty in ticks.duties))
+                assert [(duty.name, duty.error) for duty in ticks.duties if not duty.ok] == []
+            for operation in made:
+                await home.reaches(operation, State.SUCCEEDED)
+            assert {beat["duty"] for beat in await home.ledger.read(queries.heartbeats)} == {duty.name for duty in ticks.duties}
+
+    run(scenario)
+
+
+def test_one_duty_that_fails_stops_no_other(tmp_path: Path) -> None:
+    """B107: each part of the sweep is a duty of its own: one that fails keeps its last success, the others get a new one."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            ticks = home.clockwork.ticks
+            broken = next(duty for duty in ticks.duties if duty.name == "sweep.silent")
+            await asyncio.gather(*(ticks.run_once(duty) for duty in ticks.duties))
+
+            async def fails() -> dict[str, int]:
+                raise OSError(5, "the disk fails")
+
+            broken.run = fails
+            await asyncio.gather(*(ticks.run_once(duty) for duty in ticks.duties if duty.name != "beat"))
+            await ticks.run_once(next(duty for duty in ticks.duties if duty.name == "beat"))
+            beats = {beat["duty"]: beat for beat in await home.ledger.read(queries.heartbeats)}
+            assert beats["sweep.silent"]["last_ok_at"] < beats["sweep.silent"]["last_at"]
+            assert beats["sweep.silent"]["error"] == "OSError"
+            others = [beats[name] for name in ("sweep", "sweep.unclaimed", "sweep.beats", "sweep.faults", "audit")]
+            assert all(beat["last_ok_at"] == beat["last_at"] and beat["error"] == "" for beat in others)
+
+    run(scenario)
+
+
 def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
     """Diagnostics show each duty's settings as the scheduler has them (B102)."""
 
@@ -333,7 +374,7 @@ def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
         async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
             shown = home.clockwork.describe()
             duties = {duty["duty"]: duty for duty in shown["duties"]}
-            assert set(duties) == {"work", "renew", *SWEEPS, "audit", "tidy", "beat"}
+            assert set(duties) == {"work", "renew", *SWEEPS, "wal", "retention", "audit", "tidy", "beat"}
             assert duties["sweep"]["seconds"] == 7.0
             assert duties["renew"]["seconds"] == 7.5
             for duty in duties.values():
