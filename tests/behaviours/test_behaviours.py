@@ -1,8 +1,8 @@
 """The same scripted behaviours of a provider against every contract with a job section, through a simulator that speaks it."""
 
 import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -10,7 +10,7 @@ import pytest
 from ledger.engine import Engines, open_engines
 from ledger.migrate import migrate
 from providers.contract import load
-from schemas.contract import Contract
+from schemas.contract import Contract, RecoveryRule
 from tests.behaviours.behaviours import BEHAVIOURS, Behaviour
 from tests.behaviours.capability import capability
 from tests.behaviours.play import End, Kind, Play
@@ -30,6 +30,21 @@ def _configured(file: Path) -> Contract:
 
 
 CONTRACTS = [contract for file in sorted(FOLDER.glob("*.toml")) if (contract := _configured(file)).kinds()]
+
+
+def _derived(contracts: Sequence[Contract]) -> list[Contract]:
+    """Return contracts with promises that no shipped one makes alone: what is played depends on promises, not on who makes them."""
+    of = {contract.name: contract for contract in contracts}
+    reports = of["reports"]
+    assert reports.result is not None
+    return [
+        replace(of["cloudflare-stream"], name="only-echoes", recovery=RecoveryRule()),
+        replace(reports, name="one-shot", result=replace(reports.result, one_shot=True)),
+        replace(reports, name="nothing-at-all", recovery=RecoveryRule(), cancel=None, result=None, signatures=()),
+    ]
+
+
+CONTRACTS += _derived(CONTRACTS)
 KINDS = [Kind(whole=contract, action=action, contract=kind) for contract in CONTRACTS for action, kind in contract.kinds().items()]
 # Every third: creating, reading, cancelling and ending are all among them. What the others decide is judgement, the same on both.
 ON_POSTGRES = frozenset(BEHAVIOURS[::3])
