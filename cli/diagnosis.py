@@ -24,6 +24,7 @@ from ledger import backlog, examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
 from ledger.keyfile import load_keys
+from reconciler.conditions import told
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
 from schemas.world import World
@@ -290,3 +291,11 @@ def _heartbeats(house: House) -> Iterator[Finding]:
         )
     if not failing:
         yield Finding(level="ok", about="reconciler", found="its duties run")
+    for name, conditions in told(beats, now).items():
+        for each in conditions:
+            why = f"{each.failures} calls in a row failed" if each.state != "held" else "it asked to wait"
+            cure = (
+                "nothing, if it is known to be down: it is tried again by itself; else last_read_error of its operations says what is wrong"
+            )
+            found = f"is not called for {each.paused_seconds} s by {each.process} ({each.state}): {why}"
+            yield Finding(level="warning", about=f"provider {name}", found=found, cure=cure)

@@ -13,7 +13,7 @@ import structlog
 
 from cli import contracts as contract_files
 from cli.configuration import Configuration
-from cli.material import VAULT, Material, Stored, credential
+from cli.material import VAULT, Material, Stored, credentials, renewer
 from ledger.beats import PROBE
 from ledger.engine import open_engines
 from ledger.errors import ConfigurationError, LedgerUnavailableError, SecretMissingError
@@ -251,20 +251,6 @@ def opener(room: "Store") -> Callable[[str, int, int], AsyncIterator[bytes]]:
 # --- the reconciler
 
 
-def credentials(settings: Settings, material: Material, world: World) -> Callable[[str], str | None]:
-    """Return how the reconciler gets an account's credential: read anew for each errand, so that a rotated one counts at once.
-
-    Raises SecretMissingError where one is configured and missing: the errand is not sent, rather than sent without it.
-    """
-    references = {name: provider.credential for name, provider in settings.providers.items()}
-
-    def found(provider: str) -> str | None:
-        reference = references.get(provider)
-        return None if reference is None else credential(reference, provider, material.stored, world.now()).decode("utf-8", "replace")
-
-    return found
-
-
 def _warn_of_credentials(settings: Settings, credential_of: Callable[[str], str | None]) -> None:
     for name, provider in settings.providers.items():
         try:
@@ -288,7 +274,8 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
     from reconciler.walker import Walker
 
     settings, world, contracts = house.settings, house.world, house.contracts
-    credential_of = credentials(settings, stored or material(house), world)
+    known = stored or material(house)
+    credential_of = credentials(settings.providers, known, world)
     _warn_of_credentials(settings, credential_of)
     worker = worker_name()
     room = store(settings)
@@ -319,6 +306,7 @@ def clockwork(house: House, stored: Material | None = None) -> "Clockwork":
         credential=credential_of,
         public_url=settings.public_url,
         actor=f"reconciler:{worker}",
+        renew=renewer(known, world),
     )
     return Clockwork(
         record=house.ledger,

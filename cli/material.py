@@ -5,13 +5,13 @@ A revocation does not wait for this: the transaction that stores a delivery look
 
 import asyncio
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
 import structlog
 
-from ledger.errors import SecretMissingError
+from ledger.errors import LedgerError, SecretMissingError
 from ledger.fetches import key_states, published_keys
 from ledger.ledger import Ledger
 from ledger.secrets import stored_secrets
@@ -20,6 +20,7 @@ from ledger.vault import resolve
 from providers.verification import NO_KEYS, KeyStore
 from schemas.operation import Micros
 from schemas.receiving import SecretPurpose, StoredSecret
+from schemas.settings import ProviderSettings
 from schemas.world import World
 
 AGE_SECONDS: Final = 1.0
@@ -39,7 +40,11 @@ class Stored:
         return [secret for secret in self.secrets if secret.provider == provider and secret.purpose == purpose and secret.usable(now)]
 
     def resolve(self, reference: str, provider: str, purpose: SecretPurpose, now: Micros) -> StoredSecret:
-        """Return the secret behind `vault:NAME`. Raises SecretMissingError, which names the cure."""
+        """Return the secret behind `vault:NAME`. Raises SecretMissingError, which names the cure.
+
+        A credential that has been retired or revoked is followed by the newest usable one of its provider: names are never
+        used twice, and a rotation must not need another configuration.
+        """
         name = reference.removeprefix(VAULT)
         found = next((secret for secret in self.secrets if secret.name == name), None)
         if found is None:
@@ -48,6 +53,8 @@ class Stored:
             )
         if found.provider != provider or found.purpose != purpose:
             raise SecretMissingError(f"{reference} is the {found.purpose} secret of {found.provider}, not a {purpose} secret of {provider}")
+        if not found.usable(now) and purpose == "credential" and (next_ones := self.usable(provider, purpose, now)):
+            return max(next_ones, key=lambda secret: (secret.created_at, secret.id))
         if not found.usable(now):
             raise SecretMissingError(f"{reference} is not usable now; see gateway secrets list")
         return found
@@ -56,6 +63,37 @@ class Stored:
 def credential(reference: str, provider: str, stored: Stored, now: Micros) -> bytes:
     """Return the value behind any reference of a credential. Raises SecretMissingError."""
     return stored.resolve(reference, provider, "credential", now).value if reference.startswith(VAULT) else resolve(reference)
+
+
+def credentials(providers: Mapping[str, ProviderSettings], material: "Material", world: World) -> Callable[[str], str | None]:
+    """Return how the reconciler gets an account's credential: read anew for each errand, so that a rotated one counts at once.
+
+    Raises SecretMissingError where one is configured and missing: the errand is not sent, rather than sent without it.
+    """
+    references = {name: provider.credential for name, provider in providers.items()}
+
+    def found(provider: str) -> str | None:
+        reference = references.get(provider)
+        return None if reference is None else credential(reference, provider, material.stored, world.now()).decode("utf-8", "replace")
+
+    return found
+
+
+def renewer(material: "Material", world: World) -> Callable[[], Awaitable[None]]:
+    """Return how stored credentials are read anew when a provider refuses one; at most once in a second, however many refuse."""
+    last = -AGE_SECONDS
+
+    async def renew() -> None:
+        nonlocal last
+        if world.monotonic() - last < AGE_SECONDS:
+            return
+        last = world.monotonic()
+        try:
+            await material.reread()
+        except LedgerError as error:
+            _log.warning("house.material_stale", error=type(error).__name__)
+
+    return renew
 
 
 class Material:
@@ -85,6 +123,10 @@ class Material:
             secrets, states = await self._ledger.read(_look)
             documents = await self._ledger.read(published_keys) if states != self._states else None
             return self._take(secrets, states, documents)
+
+    async def reread(self) -> None:
+        """Read the stored secrets anew, in between: what counts differently is still found, and told, by `refresh`. Raises LedgerError."""
+        self.stored = Stored(tuple(await self._ledger.read(stored_secrets)))
 
     async def follow(self, changed: Callable[[], None]) -> None:
         """Refresh after every commit that may concern it, and every second; call `changed` when anything counts differently."""

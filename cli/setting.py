@@ -6,8 +6,8 @@ import typing
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
 from typing import Any, Final
-from urllib.parse import urlsplit
 
+from providers.origins import address, fault_of
 from schemas.settings import ProviderSettings, Settings
 
 MAX_TEXT: Final = 4_096  # longer than any path, URL or reference that is meant
@@ -182,21 +182,14 @@ def _params(value: Any) -> str:
 
 
 def _url(value: Any) -> str:
-    wrong = "must be an http:// or https:// address without user, query or fragment"
-    try:
-        parts = urlsplit(value)
-        usable = parts.scheme in {"http", "https"} and parts.hostname and parts.port != 0
-    except ValueError:
-        return wrong
-    return "" if usable and "@" not in parts.netloc and not parts.query and not parts.fragment and " " not in value else wrong
+    found = address(value)
+    if found is None or "#" in value or "?" in value:
+        return "must be an http:// or https:// address without user, query or fragment"
+    return ""
 
 
 def _origins(value: Any) -> str:
-    for origin in value:
-        fault = _url(origin)
-        if fault or urlsplit(origin).path not in {"", "/"}:
-            return fault or "must be origins (https://host), without a path"
-    return ""
+    return next((fault for fault in map(fault_of, value) if fault), "")
 
 
 _CHECKS: Final[Mapping[str, Callable[[Any], str]]] = {

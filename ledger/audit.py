@@ -6,6 +6,7 @@ from typing import Any
 
 import sqlalchemy as sa
 
+from ledger.beats import paused
 from ledger.errors import LedgerError
 from ledger.history import fold_rows, link, text_hash
 from ledger.rows import from_row, history_text_row
@@ -28,7 +29,8 @@ def self_audit(view: View, now: Micros) -> dict[str, int]:
     c = operations.c
     living = {
         "active_without_due": c.state.in_(active) & c.due_at.is_(None),
-        "active_overdue": c.state.in_(active) & (c.due_at < late),
+        # What waits for an account that is gone, or that asked to wait, is not forgotten (C3): `providers show` tells of it.
+        "active_overdue": c.state.in_(active) & (c.due_at < late) & c.provider.not_in(paused(view, now)),
         "waiting_without_question": (c.state == str(State.AWAITING_APPROVAL)) & c.question_id.is_(None),
         "parked_without_question": c.state.in_(parked) & c.question_id.is_(None),
         "open_attempt_without_lease": c.open_attempt.is_not(None) & c.lease_until.is_(None) & c.due_at.is_(None),

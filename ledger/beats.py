@@ -1,17 +1,36 @@
 """Heartbeats: when each duty of each process last ran, and with what counts. Readiness and `doctor` read them."""
 
+import json
 from collections.abc import Sequence
 
 import sqlalchemy as sa
 from sqlalchemy.dialects import postgresql, sqlite
 
 from ledger.tables import heartbeats
-from ledger.transaction import Transaction
+from ledger.transaction import Transaction, View
 from schemas.commands import Beat
 from schemas.jsontext import canonical
+from schemas.operation import SECOND, Micros
 
 MAX_ERROR = 500  # characters of an error that are kept
+_MAX_PROCESSES = 1_000
 PROBE = "probe"  # the duty whose beat leaves no row: it is committed to learn whether the database takes writes
+
+
+PACE = "pace"
+"""The duty whose counts tell of accounts that are not called now: `NAME.open`, `NAME.trying`, `NAME.held`."""
+PAUSES = frozenset({"open", "trying", "held"})
+PACE_FRESH: Micros = 60 * SECOND
+"""How old a process's word about its accounts may be."""
+
+
+def paused(view: View, now: Micros) -> frozenset[str]:
+    """Return the providers that some running reconciler does not call now, or only on trial."""
+    query = sa.select(heartbeats.c.counts).where(heartbeats.c.duty == PACE, heartbeats.c.last_at >= now - PACE_FRESH)
+    found: set[str] = set()
+    for counts in view.connection.execute(query.limit(_MAX_PROCESSES)).scalars():
+        found.update(name for name, _, state in (key.partition(".") for key in json.loads(counts)) if state in PAUSES)
+    return frozenset(found)
 
 
 def beat(tx: Transaction, commands: Sequence[Beat]) -> list[None]:

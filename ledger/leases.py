@@ -5,7 +5,9 @@ acting errand it commits an open attempt: nothing is sent before that commit. An
 not its own, so its outcome is unknown: it is judged before anything else.
 """
 
-from collections.abc import Iterator
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from itertools import islice
 from typing import Any
 
 import sqlalchemy as sa
@@ -24,6 +26,7 @@ from schemas.operation import Micros, Operation
 from schemas.states import Errand
 
 _PAIRS_AT_ONCE = 64
+_SPARE_PAIRS = 8  # whose rows may turn out to be locked or leased by another claim
 
 
 def claim(tx: Transaction, commands: list[ClaimWork]) -> list[ClaimedWork]:
@@ -180,10 +183,15 @@ def _judge_lost(fold: Fold, op: Operation, command: ClaimWork) -> None:
     )
 
 
-def _pick(tx: Transaction, command: ClaimWork, clock: Micros) -> tuple[list[Operation], tuple[str, str]]:
-    """Pick due rows: one share per (provider, owner) that has any, then a second round for what is left."""
+def _pick(tx: Transaction, command: ClaimWork, clock: Micros) -> tuple[list[Operation], Mapping[str, str]]:
+    """Pick due rows: one share per (provider, owner) that has any, then a second round for what is left.
+
+    Also returns whose turn was last: where room is scarcer than owners are many, the next claim goes on behind them (C3).
+    """
     room = {provider: count for provider, count in command.room.items() if count > 0 and provider in tx.contracts}
     pairs = list(_due_pairs(tx, room, command))
+    owners = Counter(provider for provider, _ in pairs)
+    after = dict(command.after)
     picked: list[Operation] = []
     left = command.limit
     seen: set[str] = set()
@@ -193,32 +201,37 @@ def _pick(tx: Transaction, command: ClaimWork, clock: Micros) -> tuple[list[Oper
             if take <= 0:
                 continue
             if rounds == 1:
-                take = min(take, max(1, left // max(1, len(pairs) - index)))
+                take = max(1, min(room[provider] // owners[provider], left // (len(pairs) - index)))
+                owners[provider] -= 1
+                after |= {"": provider, provider: owner}
             for op in _due_rows(tx, provider, owner, take, seen=seen, now=command.now, clock=clock):
                 picked.append(op)
                 seen.add(op.id)
                 room[provider] -= 1
                 left -= 1
-    return picked, (pairs[-1] if len(pairs) == _PAIRS_AT_ONCE else ("", ""))
+    return picked, after
 
 
 def _due_pairs(tx: Transaction, room: dict[str, int], command: ClaimWork) -> Iterator[tuple[str, str]]:
-    """Walk (provider, owner) pairs with something due, from `after` on and around: each step is one seek in the index."""
-    providers = sorted(room)
-    start = command.after
-    rounds = [(provider, start[1] if provider == start[0] else "") for provider in providers if provider >= start[0]]
-    rounds += [(provider, "") for provider in providers if provider < start[0]]
-    found = 0
-    for provider, after in rounds:
-        owner = after
-        while found < _PAIRS_AT_ONCE:
-            row = tx.connection.execute(NEXT_PAIR, {"p": provider, "o": owner}).one_or_none()
-            if row is None:
-                break
+    """Walk (provider, owner) pairs with something due, around from where the last claim ended; few more than there is room for."""
+    last, found = command.after.get("", ""), 0
+    for provider in sorted(room, key=lambda name: (name <= last, name)):
+        for owner in islice(_due_owners(tx, provider, command), min(room[provider] + _SPARE_PAIRS, _PAIRS_AT_ONCE - found)):
+            found += 1
+            yield provider, owner
+
+
+def _due_owners(tx: Transaction, provider: str, command: ClaimWork) -> Iterator[str]:
+    """Walk the owners with something due at a provider, from behind the last one and around: each step is one seek in the index."""
+    last = command.after.get(provider, "")
+    for start, end in ((last, None), ("", last)) if last else (("", None),):
+        owner = start
+        while (row := tx.connection.execute(NEXT_PAIR, {"p": provider, "o": owner}).one_or_none()) is not None:
             owner = row.owner
+            if end is not None and owner > end:
+                break
             if row.due_at <= command.now:
-                found += 1
-                yield provider, owner
+                yield owner
 
 
 NEXT_PAIR = (

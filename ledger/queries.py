@@ -125,7 +125,7 @@ def _conditions(wanted: OperationFilter) -> Iterable[sa.ColumnElement[bool]]:
         c = idempotency_keys.c
         mine = sa.select(c.operation).where(c.route == ROUTE, c.key == wanted.idempotency_key)
         yield _op.id.in_(mine if wanted.owner is None else mine.where(c.owner == wanted.owner))  # on its index
-    for name in ("owner", "provider", "reference", "idempotency_key", "remote_job_id"):
+    for name in ("owner", "provider", "reference", "remote_job_id"):
         value = getattr(wanted, name)
         if value is not None:
             yield _op[name] == value

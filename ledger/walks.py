@@ -14,13 +14,15 @@ from sqlalchemy.dialects import postgresql, sqlite
 from ledger.tables import operations, remote_jobs
 from ledger.tables_sweeping import remote_findings, remote_seen, remote_walks
 from ledger.transaction import Transaction, View
-from schemas.operation import Micros
+from schemas.operation import SECOND, Micros
 from schemas.states import FINAL, Mode
 from schemas.sweeping import ClaimWalks, Found, Listed, SettleWalk, Walk, WalkSettled
 
 MAX_OPEN: Final = 1_000
 """Unresolved findings of one provider and kind: an account that others share must not fill the record."""
 MAX_FAILURES: Final = 5  # in a row; then the cursor is taken for expired and the walk begins anew
+KEPT_SECONDS: Final = 2_592_000
+"""How long a finding that is none any more is kept: a month."""
 _CHUNK: Final = 500
 _w, _f, _o, _j = remote_walks.c, remote_findings.c, operations.c, remote_jobs.c
 _ENDED: Final = sorted(str(state) for state in FINAL)
@@ -204,6 +206,8 @@ def _resolve(tx: Transaction, provider: str, now: Micros) -> None:
     gone = (~missing & owned) | (missing & (listed | ended))
     here = (_f.provider == provider) & _f.resolved_at.is_(None)
     tx.connection.execute(sa.update(remote_findings).where(here & gone).values(resolved_at=now))
+    forgotten = (_f.provider == provider) & (_f.resolved_at < now - KEPT_SECONDS * SECOND)
+    tx.connection.execute(sa.delete(remote_findings).where(forgotten))
 
 
 def _owned(tx: Transaction, provider: str, jobs: Sequence[str]) -> set[str]:

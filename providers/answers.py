@@ -24,6 +24,10 @@ MAX_MESSAGE: Final = 500
 _MAX_WORK = 16_384  # characters of a text that are looked at, so that redaction stays cheap
 _SNIFF = 512  # bytes at the start of a body in which a markup document shows itself
 
+_TOO_MANY, _FORBIDDEN = 429, 403
+# A reset is a count of seconds for some providers and a Unix time for others, in seconds or milliseconds: nobody waits 31 years.
+_EPOCH_SECONDS, _EPOCH_MILLISECONDS = 1_000_000_000, 100_000_000_000
+
 _DELTA = re.compile(r"([0-9]{1,400})(\.[0-9]{1,400})?")  # far below the digits that Python refuses to convert
 _MARKUP = (b"<!doctype", b"<html", b"<head", b"<body", b"<?xml", b"<!--", b"<title", b"<script", b"<meta")
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -150,20 +154,39 @@ def retry_after(answer: AnsweredOutcome, now: Micros) -> Micros | None:
 
     Delta seconds and all HTTP dates (RFC 9110 section 10.2.3; a date without a zone is UTC). Negative, past and
     unreadable values are ignored (B064), huge ones are capped at a day (B066); within the cap it is never earlier than
-    asked (B067).
+    asked (B067). Where the header says nothing, a rate limit's milliseconds or reset time does.
     """
     text = answer.header("retry-after").strip(" \t")
-    if not text:
-        return None
+    moment = None
     if delta := _DELTA.fullmatch(text):
         # A started second counts whole: earlier than asked would be wrong, a second later is not.
         seconds = int(delta[1]) + (1 if delta[2] and delta[2].strip(".0") else 0)
         return now + min(seconds * SECOND, MAX_WAIT)
-    try:
-        moment = _micros(parsedate_to_datetime(text[:100]))
-    except (ValueError, OverflowError):
-        return None
-    return min(moment, now + MAX_WAIT) if moment > now else None
+    if text:
+        try:
+            moment = _micros(parsedate_to_datetime(text[:100]))
+        except (ValueError, OverflowError):
+            moment = None
+    if moment is None or moment <= now:
+        moment = _reset(answer, now)
+    return min(moment, now + MAX_WAIT) if moment is not None and moment > now else None
+
+
+def _reset(answer: AnsweredOutcome, now: Micros) -> Micros | None:
+    """Return the time that a rate limit's own headers name, of an answer that says that the limit is reached."""
+    spent = answer.header("x-ratelimit-remaining").strip() == "0" or answer.header("ratelimit-remaining").strip() == "0"
+    if answer.status != _TOO_MANY and not (answer.status == _FORBIDDEN and spent):
+        return None  # on other answers they describe a window, and ask for nothing
+    for name in ("retry-after-ms", "x-ms-retry-after-ms"):
+        if delta := _DELTA.fullmatch(answer.header(name).strip()):
+            return now + min((int(delta[1]) + 1) * SECOND // 1_000, MAX_WAIT)
+    for name in ("x-ratelimit-reset", "ratelimit-reset", "x-rate-limit-reset"):
+        if delta := _DELTA.fullmatch(answer.header(name).strip()):
+            value = int(delta[1]) + 1  # the second that has begun
+            if value > _EPOCH_MILLISECONDS:
+                return value * SECOND // 1_000
+            return value * SECOND if value > _EPOCH_SECONDS else now + min(value * SECOND, MAX_WAIT)
+    return None
 
 
 def _micros(moment: datetime) -> Micros:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from providers.contract_faults import Faults, Path
-from providers.contract_parts import check_headers, check_origin, expressions, places, request, template, tried
+from providers.contract_parts import check_headers, check_origins, expressions, places, request, template, tried
 from providers.places import compile_place, template_fields
 from providers.tokens import LEAST
 from schemas.contract import RESEND_MARGIN_SECONDS, CancelRule, CreateRule, RecoveryRule, ResultFile, ResultRule, StatusRule, TokenRule
@@ -73,8 +73,7 @@ def _create(create: CreateRule, ours: tuple[str, ...], path: Path, faults: Fault
     for name in sorted(set(create.take) & set(create.keep)):
         faults.add((*path, "take"), f"{name} is also in keep: decide")
     places(create.remember, (*path, "remember"), faults)
-    for origin in create.origins:
-        check_origin(origin, (*path, "origins"), faults)
+    check_origins(create.origins, (*path, "origins"), faults)
     _token(create, (*path, "token"), faults)
     for status in sorted(set(create.accepted) & (set(create.rejected) | set(create.not_executed))):
         faults.add((*path, "accepted"), f"{status} is also said to be refused or not executed: decide")
@@ -235,8 +234,7 @@ def _result(result: ResultRule, with_job: tuple[str, ...], path: Path, faults: F
             faults.add((*path, key), "must be 1 or more")
     if result.total and not any(file.items is not None for file in result.files):
         faults.add((*path, "total"), "needs a file with items: nothing else can be missing")
-    for origin in result.origins:
-        check_origin(origin, (*path, "origins"), faults)
+    check_origins(result.origins, (*path, "origins"), faults)
     known = (*with_job, *(f"result.{name}" for name in result.values))
     for index, file in enumerate(result.files):
         here: Path = (*path, "files", index)

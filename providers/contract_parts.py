@@ -1,17 +1,16 @@
 """Parts of a contract that stand in many sections: places, expressions, templates, requests, origins. Each adds its faults."""
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Final
 
 from providers.contract_faults import Faults, Path
+from providers.origins import fault_of, is_any
 from providers.places import compile_expression, compile_place, first_unknown
 
 METHODS: Final = ("GET", "POST", "PUT", "PATCH", "DELETE", "HEAD")
 _CREDENTIALS: Final = ("authorization", "proxy-authorization", "cookie")
 _TRANSPORT: Final = ("host", "content-length", "transfer-encoding", "connection", "te", "trailer", "upgrade", "accept-encoding")
 _NOT_OURS: Final = frozenset((*_CREDENTIALS, *_TRANSPORT, "traceparent"))
-_ORIGIN = re.compile(r"https?://[A-Za-z0-9.-]+(?::[0-9]{1,5})?|https?://\[[0-9a-fA-F:]+\](?::[0-9]{1,5})?")
 
 
 def tried(make: Callable[[str], object], text: str, path: Path, faults: Faults) -> None:
@@ -58,8 +57,15 @@ def request(method: str, path_template: str, known: tuple[str, ...], path: Path,
 
 def check_origin(origin: str, path: Path, faults: Faults) -> None:
     """Add a fault unless `origin` is empty or scheme, host and port alone."""
-    if origin and not _ORIGIN.fullmatch(origin):
+    if origin and (is_any(origin) or origin.endswith("/") or fault_of(origin)):
         faults.add(path, "must be an origin alone, as in https://api.example.com (no path, no slash at the end)")
+
+
+def check_origins(listed: tuple[str, ...], path: Path, faults: Faults) -> None:
+    """Add the faults of a list of origins, where `https://*.host` stands for every host below one."""
+    for entry in listed:
+        if fault := fault_of(entry):
+            faults.add(path, fault)
 
 
 def check_headers(headers: Mapping[str, str], path: Path, faults: Faults) -> None:

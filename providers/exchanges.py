@@ -1,6 +1,8 @@
 """Exchanges: the request and answer of a call as they may be kept. No credential, no signed link, a bounded body (D6)."""
 
 import hashlib
+from collections.abc import Iterable
+from dataclasses import replace
 from typing import Final, Literal
 from urllib.parse import urlsplit
 
@@ -8,6 +10,8 @@ from providers.answers import redact, sanitise
 from schemas.http import AnsweredOutcome, Exchange, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.operation import Micros
 
+_REMOVED: Final = b"[removed]"  # safe inside a JSON text
+_MIN_SECRET: Final = 8  # characters; a shorter one would be found in innocent words
 KEPT_BODY: Final = 16_384  # bytes of an answer that an exchange keeps
 _REQUEST_IDS: Final = (
     "request-id", "x-request-id", "x-amzn-requestid", "x-amz-request-id", "x-ms-request-id",
@@ -45,6 +49,25 @@ def record(request: HttpRequest, outcome: Outcome, *, id: str, errand: str, star
         response_digest=digest,
         response_body=body,
     )
+
+
+def without(outcome: Outcome, secrets: Iterable[str]) -> Outcome:
+    """Return an outcome whose answer does not repeat a credential that was sent: some providers quote it in their refusals (H4).
+
+    Nothing of what is derived from the answer (error, history, exchange, stored result) can have it then.
+    """
+    if not isinstance(outcome, AnsweredOutcome):
+        return outcome
+    for secret in secrets:
+        plain = secret.encode("utf-8", "surrogateescape")
+        if len(plain) < _MIN_SECRET:
+            continue
+        if plain in outcome.body:
+            outcome = replace(outcome, body=outcome.body.replace(plain, _REMOVED))
+        if any(secret in value for _, value in outcome.headers):
+            headers = tuple((name, value.replace(secret, _REMOVED.decode())) for name, value in outcome.headers)
+            outcome = replace(outcome, headers=headers)
+    return outcome
 
 
 def _spoken(outcome: MaybeOutcome | NotSentOutcome) -> str:

@@ -53,6 +53,7 @@ __all__ = [
     "looks_like_html",
     "media_type",
     "record",
+    "refuses_for_good",
     "retry_after",
     "sanitise",
     "status",
@@ -172,3 +173,15 @@ def cancel(
         provider_code, message = explanation(outcome, "")
         return CancelRefused(code=provider_code or f"http_{code}", message=message)
     return CancelAmbiguous(error=failure(outcome, contract), retry_after=retry_after(outcome, now))
+
+
+def refuses_for_good(code: int, errand: Errand, contract: Contract) -> bool:
+    """Say whether a status says of a create or cancel, by its contract, that it was not executed."""
+    match errand:
+        case Errand.CREATE if contract.create is not None:
+            return code in contract.create.rejected or code in contract.create.not_executed
+        case Errand.CANCEL if contract.cancel is not None:
+            # 401: not applied for want of valid credentials (RFC 9110 section 15.5.2)
+            return code == 401 or code in contract.cancel.refused or code in contract.cancel.not_executed  # noqa: PLR2004 - named above
+        case _:
+            return False

@@ -7,6 +7,7 @@ a caller or provider names can change it (B148). The same operation gives the sa
 import hashlib
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any, Final
 from urllib.parse import urlencode
 
@@ -17,7 +18,6 @@ from providers.targets import (
     UnusableJobIdError,
     base_of,
     fields,
-    is_origin,
     members,
     path_of,
     target,
@@ -40,7 +40,6 @@ __all__ = [
     "call",
     "check_request",
     "fields",
-    "is_origin",
     "path_of",
     "refusal",
     "traceparent",
@@ -153,6 +152,13 @@ def auth_header(contract: Contract, credential: str | None) -> tuple[tuple[str, 
     except TemplateError as error:
         raise UnusableCredentialError from error
     return ((contract.auth.header, value),)
+
+
+def with_credential(request: HttpRequest, contract: Contract, credential: str | None) -> HttpRequest:
+    """Return a request that carried a credential with another one. Raises UnusableCredentialError."""
+    secret = auth_header(contract, credential)
+    kept = tuple(item for item in request.headers if item[0] not in request.secret_headers)
+    return replace(request, headers=(*kept, *secret), secret_headers=tuple(name for name, _ in secret))
 
 
 def traceparent(operation: Operation, errand: Errand) -> str:

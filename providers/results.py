@@ -7,10 +7,11 @@ or the operator lists, without credential, and (unless the operator listed it) f
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
-from urllib.parse import urljoin, urlsplit
+from typing import Any
+from urllib.parse import urljoin
 
 from providers.answers import find, read_json
+from providers.origins import MAX_URL, UNUSABLE, address, is_any, listed, origin_of
 from providers.places import as_id, as_text
 from providers.requests import (
     USER_AGENT,
@@ -22,7 +23,7 @@ from providers.requests import (
     path_of,
     traceparent,
 )
-from providers.transfers import Expected, FileRequest, origin
+from providers.transfers import Expected, FileRequest
 from schemas.contract import Contract, ResultFile, ResultRule
 from schemas.evidence import CollectFailed, ResultGone
 from schemas.http import AnsweredOutcome, HttpRequest
@@ -31,8 +32,6 @@ from schemas.states import Errand, Reading
 
 __all__ = ["Expected", "FileRequest", "collect_requests", "expected", "has_result", "total"]
 
-_MAX_URL: Final = 8_192
-_URL_TEXT = re.compile(r"[\x21-\x7e]+")
 _SHA256 = re.compile(r"[0-9a-f]{64}")
 
 
@@ -184,22 +183,21 @@ def _download(operation: Operation, contract: Contract, file: ResultFile, source
 def _link(value: Any, operation: Operation, rule: ResultRule, result_origins: Sequence[str]) -> _Link | ResultGone:
     refused = ResultGone(code="unusable_url", message="the provider's result address cannot be used")
     text = value.strip() if isinstance(value, str) else ""
-    if not text or len(text) > _MAX_URL or not _URL_TEXT.fullmatch(text) or "\\" in text:
+    if not text or len(text) > MAX_URL or UNUSABLE.search(text):
         return refused
     try:
-        url = urljoin(operation.origin.rstrip("/") + "/", text).partition("#")[0]
-        parts = urlsplit(url)
+        found = address(urljoin(operation.origin.rstrip("/") + "/", text))
     except ValueError:
         return refused
-    there = origin(url)
-    if not there or "@" in parts.netloc:
+    if found is None:
         return refused
-    if there == origin(operation.origin):
-        return _Link(url=url, own=True, private=True)
-    if any(there == origin(allowed) for allowed in result_origins):
-        return _Link(url=url, own=False, private=True)
-    if parts.scheme == "https" and any(there == origin(allowed) for allowed in rule.origins):
-        return _Link(url=url, own=False, private=False)
+    if found.origin == origin_of(operation.origin):
+        return _Link(url=found.url, own=True, private=True)
+    if (entry := listed(found.origin, result_origins)) is not None:
+        # A list entry that stands for many hosts lets the provider choose one: only its domain is the operator's word.
+        return _Link(url=found.url, own=False, private=not is_any(entry))
+    if found.https and listed(found.origin, rule.origins) is not None:
+        return _Link(url=found.url, own=False, private=False)
     return ResultGone(
         code="foreign_origin",
         message="the provider's result lies on an origin that is not listed: add it to `result_origins` of this provider, then retry",

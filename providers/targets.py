@@ -4,20 +4,19 @@ The base of every authenticated call is the origin that was pinned on the operat
 answer is used only on that origin, or on one that the contract lists, and then without credential (B146).
 """
 
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Final
-from urllib.parse import SplitResult, quote, urljoin, urlsplit
+from urllib.parse import quote, urljoin
 
 from providers.answers import MAX_REMEMBERED, job_id_text
+from providers.origins import UNUSABLE, address, listed, origin_of
 from providers.places import TemplateError, as_id, render, template_fields
 from schemas.contract import Contract, CreateRule
 from schemas.jsontext import UnreadableJsonError, parse
 from schemas.operation import Operation
 
 _MAX_MEMBER: Final = 4_000  # characters of a member of the caller's request that a template may use
-_URL_TEXT = re.compile(r"[\x21-\x7e]+")
 
 
 class UnbuildableError(ValueError):
@@ -93,11 +92,11 @@ def with_query(path: str, name: str, value: str) -> str:
 
 
 def base_of(operation: Operation) -> str:
-    """Return the pinned origin. Raises UnbuildableError."""
-    base = operation.origin.rstrip("/")
-    if not is_origin(base):
+    """Return the pinned origin in canonical form, perhaps with a path. Raises UnbuildableError."""
+    base = address(operation.origin)
+    if base is None or "?" in base.url:
         raise UnbuildableError("unusable_origin", "the operation's origin is no http or https address")
-    return base
+    return base.url.rstrip("/")
 
 
 def target(operation: Operation, contract: Contract, url: str, path: str) -> Target:
@@ -113,41 +112,22 @@ def target(operation: Operation, contract: Contract, url: str, path: str) -> Tar
 
 def home(url: str, origin: str) -> bool:
     """Say whether `url` is a whole address on `origin`, by scheme, host and port, and without userinfo."""
-    try:
-        there, here = urlsplit(url), urlsplit(origin)
-        return _site(there) == _site(here) and "@" not in there.netloc and bool(there.hostname)
-    except ValueError:
-        return False
+    return origin_of(url) == origin_of(origin) != ""
 
 
 def _named(url: str, base: str, contract: Contract) -> Target:
     """Return an address that the provider named. It may be relative: then it is one at home (RFC 9110 section 10.2.2)."""
-    try:
-        whole = urljoin(base + "/", url).partition("#")[0]
-    except ValueError:
-        whole = ""
-    if not _URL_TEXT.fullmatch(whole) or "\\" in whole or len(whole) > MAX_REMEMBERED:
+    found = None
+    if url.strip() and len(url) <= MAX_REMEMBERED and not UNUSABLE.search(url.strip()):
+        try:
+            found = address(urljoin(base + "/", url.strip()))
+        except ValueError:
+            found = None
+    if found is None:
         raise UnbuildableError("unusable_url", "the address that the provider named is none")
-    if home(whole, base):
-        return Target(url=whole)
+    if found.origin == origin_of(base):
+        return Target(url=found.url)
     allowed = contract.create.origins if contract.create is not None else ()
-    if whole.startswith("https://") and any(home(whole, origin) for origin in allowed):
-        return Target(url=whole, own=False)
+    if found.https and listed(found.origin, allowed) is not None:
+        return Target(url=found.url, own=False)
     raise UnbuildableError("foreign_url", "the provider named an address on an origin that the contract does not list: it is not asked")
-
-
-def is_origin(text: str) -> bool:
-    """Say whether `text` is an http(s) address without userinfo, query and fragment (a path prefix is allowed)."""
-    try:
-        parts = urlsplit(text)
-        _ = parts.port
-    except ValueError:
-        return False
-    return parts.scheme in {"http", "https"} and bool(parts.hostname) and "@" not in parts.netloc and not parts.query and not parts.fragment
-
-
-_PORTS: Final = {"http": 80, "https": 443}
-
-
-def _site(parts: SplitResult) -> tuple[str, str | None, int | None]:
-    return parts.scheme, parts.hostname, parts.port if parts.port is not None else _PORTS.get(parts.scheme)

@@ -6,9 +6,9 @@ import re
 from dataclasses import dataclass, replace
 from email.utils import parsedate_to_datetime
 from typing import Final
-from urllib.parse import urlsplit
 
 from providers.answers import is_page, looks_like_html, media_type, retry_after
+from providers.targets import home
 from schemas.contract import ResultFile
 from schemas.evidence import CollectFailed, ResultGone
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
@@ -133,7 +133,7 @@ def download(outcome: Outcome, file: FileRequest, operation: Operation, now: Mic
             return CollectFailed(error=error)
         case AnsweredOutcome(status=200):
             return None
-        case AnsweredOutcome(status=404 | 410 as status) if origin(file.request.url) == origin(operation.origin) and not is_page(outcome):
+        case AnsweredOutcome(status=404 | 410 as status) if home(file.request.url, operation.origin) and not is_page(outcome):
             return ResultGone(code=f"http_{status}", message="the provider has no such result (any more)")
         case AnsweredOutcome(status=status):
             return CollectFailed(error=f"http_{status}", retry_after=retry_after(outcome, now))
@@ -199,13 +199,3 @@ def _date(head: AnsweredOutcome, name: str) -> float | None:
         return parsedate_to_datetime(head.header(name).strip()[:100]).timestamp()
     except (ValueError, TypeError, OverflowError):
         return None
-
-
-def origin(url: str) -> str:
-    """Return scheme://host:port of a URL in lower case, or the empty text."""
-    try:
-        parts = urlsplit(url)
-        port = parts.port or {"http": 80, "https": 443}.get(parts.scheme, 0)
-    except ValueError:
-        return ""
-    return f"{parts.scheme}://{parts.hostname.rstrip('.')}:{port}" if parts.hostname and port else ""

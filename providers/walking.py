@@ -6,8 +6,10 @@ from urllib.parse import parse_qs, urlsplit
 
 from providers.answers import find, instant, job_id_text, read_json
 from providers.failures import read_failure
+from providers.origins import address
 from providers.places import as_id, as_text, compile_place, template_fields
-from providers.requests import USER_AGENT, UnbuildableError, auth_header, is_origin, with_query
+from providers.requests import USER_AGENT, UnbuildableError, auth_header, with_query
+from providers.targets import home
 from schemas.contract import Contract, ListRule
 from schemas.evidence import ReadFailed
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
@@ -48,14 +50,17 @@ def list_rule(contract: Contract) -> ListRule | None:
 
 def page_request(rule: ListRule, contract: Contract, origin: str, cursor: str, *, credential: str | None) -> HttpRequest:
     """Return the request of one page, always on the configured origin. Raises UnbuildableError."""
-    if not is_origin(origin):
+    base = address(origin)
+    if base is None or "?" in base.url:
         raise UnbuildableError("unusable_origin", "the provider's origin is no http or https address")
     secret = auth_header(contract, credential)
     path = with_query(rule.path, rule.next_param, cursor) if cursor else rule.path
+    usual = (("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT))
+    named = {name.lower() for name in contract.headers}
     return HttpRequest(
         method="GET",
-        url=origin.rstrip("/") + path,
-        headers=(("Accept", "application/json"), ("Accept-Encoding", "identity"), ("User-Agent", USER_AGENT), *secret),
+        url=base.url.rstrip("/") + path,
+        headers=(*(pair for pair in usual if pair[0].lower() not in named), *contract.headers.items(), *secret),
         secret_headers=tuple(name for name, _ in secret),
         max_bytes=contract.limits.answer_bytes,
         connect_seconds=contract.limits.connect_seconds,
@@ -116,9 +121,7 @@ def _cursor(value: Any, rule: ListRule, origin: str) -> str | ReadFailed:
 
 def _from_link(link: str, rule: ListRule, origin: str) -> str:
     try:
-        parts, home = urlsplit(link), urlsplit(origin)
-        same = (parts.scheme, parts.hostname, parts.port) == (home.scheme, home.hostname, home.port) and "@" not in parts.netloc
-        return parse_qs(parts.query, max_num_fields=50).get(rule.next_param, [""])[0] if same else ""
+        return parse_qs(urlsplit(link).query, max_num_fields=50).get(rule.next_param, [""])[0] if home(link, origin) else ""
     except ValueError:
         return ""
 

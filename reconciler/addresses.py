@@ -24,6 +24,7 @@ _INWARD: Final = tuple(
     for text in (
         "192.0.0.0/24", "192.88.99.0/24", "64:ff9b::/96", "64:ff9b:1::/48", "2001::/23", "2002::/16", "3fff::/20", "5f00::/16",
         "::/96", "::ffff:0:0/96", "fec0::/10",
+        "168.63.129.16/32",  # Azure's own service of every virtual machine, at an address that is public by number
     )
 )  # fmt: skip
 

@@ -15,6 +15,7 @@ from artifacts.store import Store
 from ledger import queries
 from ledger.errors import LedgerError
 from ledger.ledger import Ledger
+from reconciler import conditions
 from reconciler.crew import Crew, Drained, Performs
 from reconciler.desk import Accounts
 from reconciler.fetching import FETCH_SECONDS, Fetcher
@@ -40,6 +41,7 @@ SWEEPS: Final[Mapping[str, SweepPart]] = {
 }
 WAL_SECONDS: Final = 30.0
 BEAT_SECONDS: Final = 10.0
+PACE_SECONDS: Final = 5.0
 TIDY_SECONDS: Final = 3_600.0
 RETENTION_SECONDS: Final = 600.0
 RETENTION_RUN_SECONDS: Final = 20.0  # of one run, below the limit of a duty; the next one goes on
@@ -122,6 +124,7 @@ class Clockwork:
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
                 *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
+                Duty(name=conditions.DUTY, seconds=PACE_SECONDS, run=self._share),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,
@@ -253,6 +256,13 @@ class Clockwork:
             self._stepped = self._stepped or offset < self._offset
             _log.warning("reconciler.clock_stepped", seconds=round(offset - self._offset, 3))
         self._offset = offset
+
+    async def _share(self) -> Mapping[str, int]:
+        """Share the accounts' limits with the other processes, and say how the accounts do."""
+        beats = await self._record.read(queries.heartbeats)
+        now = self._world.monotonic()
+        self._pace.share(len(conditions.processes(beats, self._world.now()) | {self._worker}), now)
+        return conditions.counts(self._pace, now)
 
     async def _beat(self) -> Mapping[str, int]:
         beaten = 0

@@ -1,7 +1,7 @@
 """The errands in flight in this process: claimed only where there is room, referenced until committed, drained at the end."""
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Final, Protocol
 
@@ -19,6 +19,7 @@ _log = structlog.get_logger("reconciler")
 
 COMMIT_SECONDS: Final = 600.0  # how long an answer is held for a record that cannot take it; afterwards the lease has long been lost
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.05, 5.0
+_KEPT_WORKERS: Final = 4
 _LAST_WORDS_SECONDS: Final = 3.0  # for what cancelled errands have to say, after the drain
 
 
@@ -60,7 +61,7 @@ class Crew:
         self._settings = settings
         self._worker = worker
         self._freed = freed
-        self._after = ("", "")
+        self._after: Mapping[str, str] = {}
         self._calls: dict[asyncio.Task[Settle | Defer | None], Claimed] = {}
         self._tasks: set[asyncio.Task[None]] = set()
         self._closing = False
@@ -76,8 +77,9 @@ class Crew:
     async def claim_once(self) -> int:
         """Claim as much as there is room for, start it, and return how many. Raises LedgerError."""
         now = self._world.monotonic()
-        room = self._pace.room(now)
-        limit = min(self._settings.claim_batch, self._settings.workers - len(self._tasks))
+        free = self._settings.workers - len(self._tasks)
+        room = self._shared(self._pace.room(now), free)
+        limit = min(self._settings.claim_batch, free)
         self.starved = limit <= 0 or not room
         if self.starved:
             return 0
@@ -100,6 +102,12 @@ class Crew:
         for item in work.items:
             self._start(item, now)
         return len(work.items)
+
+    def _shared(self, room: dict[str, int], free: int) -> dict[str, int]:
+        """Return the room with a few workers kept for accounts of which nothing runs: calls that hang must not take them all (B107)."""
+        kept = min(_KEPT_WORKERS, len(self._pace.providers) - 1, self._settings.workers // 4)
+        shared = {name: min(places, max(free - kept, 1 if self._pace.idle(name) else 0)) for name, places in room.items()}
+        return {name: places for name, places in shared.items() if places > 0}
 
     def close(self) -> None:
         """Start nothing more: what a claim still brings is given back."""

@@ -6,7 +6,7 @@ cancelled (shutdown, a lost lease) or that fails by a fault of our own still say
 
 import asyncio
 import traceback
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Final
@@ -17,6 +17,7 @@ from artifacts.store import Store
 from ledger.errors import SecretMissingError
 from lifecycle.errands import acts
 from providers import interpret, recovery, requests
+from providers.origins import same_base
 from providers.recovery import ListWalk
 from providers.requests import UnbuildableError
 from reconciler import collect
@@ -47,8 +48,15 @@ _log = structlog.get_logger("reconciler")
 _FAULT: Final = "internal"
 
 
+async def _as_it_is() -> None:
+    """Renew nothing: environment and files are read at each errand anyway."""
+
+
 class Performer:
-    """Performs errands for the configured accounts. `credential` answers the account's credential, or None."""
+    """Performs errands for the configured accounts. `credential` answers the account's credential, or None.
+
+    `renew` reads what it answers from anew; it never raises.
+    """
 
     def __init__(
         self,
@@ -61,6 +69,7 @@ class Performer:
         credential: Callable[[str], str | None],
         public_url: str,
         actor: str,
+        renew: Callable[[], Awaitable[None]] = _as_it_is,
     ) -> None:
         self._world = world
         self._store = store
@@ -68,6 +77,7 @@ class Performer:
         self._accounts = accounts
         self._leases = leases
         self._credential = credential
+        self._renew = renew
         self._public_url = public_url.rstrip("/")
         self._actor = actor
 
@@ -115,6 +125,7 @@ class Performer:
             operation=claimed.operation,
             errand=claimed.errand,
             credential=self._credential,
+            renew=self._renew,
             public_url=self._public_url,
             started_at=self._world.now(),
             send_by=send_by,
@@ -126,7 +137,7 @@ class Performer:
         operation, errand = claimed.operation, claimed.errand
         if errand is Errand.LAPSE:
             return Lapsed()
-        if operation.origin.rstrip("/") != desk.account.origin:
+        if not same_base(operation.origin, desk.account.origin):
             # The credential belongs to the configured origin and goes nowhere else, not even to where it once was (B148).
             return _origin_changed(desk)
         if acts(errand, desk.contract, operation) and claimed.attempt_id is None:

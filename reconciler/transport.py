@@ -11,13 +11,14 @@ from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from http.cookiejar import CookieJar, DefaultCookiePolicy
 from typing import Final, Protocol
-from urllib.parse import urlsplit
 
 import aiohttp
 import httpx
 
+from providers.origins import address
 from reconciler.addresses import Permitted, Resolve, Resolver, guarded_socket, is_public, resolve_by_system
-from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, tracing
+from reconciler.trust import trusted
+from reconciler.wire import KEEPALIVE_SECONDS, MAX_HEADER_BYTES, MAX_HEADERS, Departure, Flight, Wire, nonsense, tracing
 from schemas.http import AnsweredOutcome, HttpRequest, MaybeOutcome, NotSentOutcome, Outcome
 from schemas.world import World
 
@@ -75,7 +76,7 @@ class Transport:
             logging.getLogger(name).setLevel(logging.WARNING)  # httpx logs whole URLs at INFO (B142)
         self._world = world
         self._concurrency = concurrency
-        self._tls: ssl.SSLContext | bool = tls if tls is not None else True
+        self._tls = tls if tls is not None else trusted()
         self._resolve = resolve
         self._permitted = permitted
         self._clients: dict[tuple[bool, bool], httpx.AsyncClient] = {}
@@ -161,12 +162,12 @@ class Transport:
 
     @contextlib.asynccontextmanager
     async def _open(self, request: HttpRequest, flight: Flight) -> AsyncIterator[httpx.Response]:
-        _check_url(request)
+        url = _checked(request)
         client = self._client(private=request.allow_private, fresh=flight.acting)
         given = {name.lower() for name, _ in request.headers}
         headers = [*request.headers, *(item for item in _DEFAULTS if item[0] not in given)]
         try:
-            prepared = httpx.Request(request.method, request.url, headers=headers, content=request.body, extensions={"flight": flight})
+            prepared = httpx.Request(request.method, url, headers=headers, content=request.body, extensions={"flight": flight})
         except (ValueError, TypeError) as error:
             raise _UnfitError("invalid_request") from error
         response = await client.send(prepared, stream=True, auth=None, follow_redirects=False)
@@ -176,6 +177,8 @@ class Transport:
             await response.aclose()
 
     async def _body(self, response: httpx.Response, limit: int, takes: frozenset[str] = _PLAIN) -> AsyncIterator[bytes]:
+        if nonsense(response.status_code, response.headers.raw):
+            raise _UnfitError("protocol")
         if response.headers.get("content-encoding", "").strip().lower() not in takes:
             raise _UnfitError("encoded")  # refused before anything is decoded (B093)
         declared = response.headers.get("content-length", "")
@@ -223,17 +226,14 @@ class _UnfitError(Exception):
     """The request cannot be sent, or the answer cannot be used; the message is the word for it."""
 
 
-def _check_url(request: HttpRequest) -> None:
-    try:
-        parts = urlsplit(request.url)
-        port_fits = parts.port is None or parts.port > 0
-    except ValueError as error:
-        raise _UnfitError("invalid_url") from error
-    fits = parts.scheme in {"http", "https"} and bool(parts.hostname) and port_fits and "@" not in parts.netloc
-    if not fits or any(character <= " " or character == "\x7f" for character in request.url):
+def _checked(request: HttpRequest) -> str:
+    """Return the URL in the form that was judged, which is the one that is called."""
+    found = address(request.url)
+    if found is None:
         raise _UnfitError("invalid_url")
-    if not request.allow_private and parts.scheme != "https":
+    if not request.allow_private and not found.https:
         raise _UnfitError("forbidden_scheme")
+    return found.url
 
 
 def _failed(error: Exception, flight: Flight, status: int | None) -> MaybeOutcome | NotSentOutcome:

@@ -9,8 +9,9 @@ Errors become httpx's own classes whose message is one of our words; no URL and 
 """
 
 import asyncio
+import re
 import ssl
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from types import SimpleNamespace
 from typing import Final
 
@@ -23,8 +24,13 @@ from reconciler.addresses import ForbiddenAddressError
 CHUNK_BYTES: Final = 65_536
 MAX_HEADERS: Final = 100
 MAX_HEADER_BYTES: Final = 8_190
+MAX_HEAD_BYTES: Final = 65_536  # of all headers together
 # Shorter than the idle timeout of common servers (uvicorn, node: 5 s), so that reads seldom meet a closed connection.
 KEEPALIVE_SECONDS: Final = 3.0
+
+
+_SWITCHING: Final = 101  # to another protocol, which we never offer
+_TOKEN: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]+")  # RFC 9110 section 5.6.2
 
 
 class NoDepartureError(Exception):
@@ -151,6 +157,22 @@ class _Body(httpx.AsyncByteStream):
     async def aclose(self) -> None:
         # A body that was not read to its end takes its connection with it.
         self._response.close()
+
+
+def nonsense(status: int, headers: Sequence[tuple[bytes, bytes]]) -> bool:
+    """Return whether the head of an answer is one that two readers could understand differently, or that nobody asked for.
+
+    aiohttp's parser, lenient for clients, refuses differing or doubled lengths, lengths beside chunks, broken chunks and bare
+    controls. It takes header names that are no tokens (`content-length : 9`) and transfer codings that it does not know,
+    and reads to the end of the connection then (RFC 9112 sections 5.1 and 6.3): a cut body would seem whole.
+    """
+    codings = [value.strip().lower() for name, value in headers if name.lower() == b"transfer-encoding"]
+    return (
+        status == _SWITCHING
+        or codings not in ([], [b"chunked"])
+        or not all(_TOKEN.fullmatch(name) for name, _ in headers)
+        or sum(len(name) + len(value) for name, value in headers) > MAX_HEAD_BYTES
+    )
 
 
 def translated(error: Exception) -> httpx.TransportError:

@@ -147,7 +147,7 @@ class ClaimWork:
     send_budget: Micros  # how long a send may take at most after its first byte's check
     now: Micros
     chance: float
-    after: tuple[str, str] = ("", "")  # (provider, owner): where the fair round goes on
+    after: Mapping[str, str] = field(default_factory=dict)  # of each provider the owner whose turn was last; of "" the provider
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -165,7 +165,7 @@ class ClaimedWork:
     """The answer to ClaimWork. `after` continues the fair round."""
 
     items: tuple[Claimed, ...]
-    after: tuple[str, str] = ("", "")
+    after: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

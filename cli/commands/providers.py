@@ -1,5 +1,6 @@
 """`gateway providers`: the configured accounts, their contracts and secrets. A secret itself is never shown."""
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -50,9 +51,10 @@ def show_(
     from cli import inbox as kept
     from cli.commands.secrets import described
     from cli.material import Stored
-    from ledger import examine, inbox
+    from ledger import examine, inbox, queries
     from ledger.secrets import stored_secrets
     from ledger.walks import open_findings
+    from reconciler.conditions import told
 
     with opening.record(config, database_url) as house:
         settings = house.settings.providers.get(name)
@@ -77,6 +79,7 @@ def show_(
             "credential": _credential(settings, stored, house.world.now()),
             "concurrency": contract.limits.concurrency,
             "rate_per_second": contract.limits.rate_per_second,
+            "pauses": [asdict(each) for each in told(house.ledger.read_now(queries.heartbeats), house.world.now()).get(name, [])],
             "last_delivery": show.when(came["last_at"]),
             "deliveries": came["by_status"],
             "refused_last_hour": refused,
@@ -88,7 +91,7 @@ def show_(
     if json:
         show.emit(shown)
     else:
-        show.facts({**shown, "secrets": [_told(row) for row in shown["secrets"]]})
+        show.facts({**shown, "secrets": [_told(row) for row in shown["secrets"]], "pauses": [_paused(row) for row in shown["pauses"]]})
 
 
 @app.command()
@@ -158,6 +161,10 @@ def stored_of(found: "Configuration", *, asked: bool = False) -> "Stored":
 def _told(row: dict[str, Any]) -> str:
     used = f", last used {row['last_used_at']}" if row["last_used_at"] else ", never used"
     return f"{row['name']} ({row['state']}{used}{', safe to retire' if row['safe_to_retire'] else ''})"
+
+
+def _paused(row: dict[str, Any]) -> str:
+    return f"{row['process']}: {row['state']}, called again in {row['paused_seconds']} s, {row['failures']} calls in a row failed"
 
 
 def _credential(settings: "ProviderSettings", stored: "Stored", now: int) -> str | None:

@@ -184,7 +184,7 @@ def test_all_faults_are_named_at_once(tmp_path: Path) -> None:
         ('providers.x = {contract = "stripe", name = "y"}', "gateway.toml: providers.x.name: no such setting"),
         (
             'providers.x = {contract = "stripe", result_origins = ["https://x/y"]}',
-            "gateway.toml: providers.x.result_origins: must be origins",
+            "gateway.toml: providers.x.result_origins: must be an origin alone",
         ),
         ("clockwork.lease_seconds = 12", "clockwork.lease_seconds: must be longer"),
     ],

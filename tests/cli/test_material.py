@@ -2,13 +2,19 @@
 
 import asyncio
 import json
+from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
-from cli.material import Material
+import pytest
+
+from cli.material import AGE_SECONDS, Material, credentials, renewer
+from ledger.errors import SecretMissingError
 from ledger.ledger import Ledger
 from ledger.vault import Vault
 from schemas.operation import SECOND
 from schemas.receiving import AddSecret, ClaimFetches, EndSecret, SettleFetch, WantKey
+from schemas.settings import ProviderSettings
 from tests.providers.signing import ED, jwk
 from tests.reconciler.worlds import NOW, StillWorld
 
@@ -75,5 +81,66 @@ def test_what_is_committed_is_told_to_whoever_follows(tmp_path: Path) -> None:
         finally:
             following.cancel()
             ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_a_credential_that_has_ended_is_followed_by_the_newest_usable_one(tmp_path: Path) -> None:
+    """H4: `vault:NAME` means NAME while it is usable, then the newest credential of its provider; never another's, nor a webhook secret."""
+
+    async def scenario() -> None:
+        ledger, world = record(tmp_path), StillWorld()
+        try:
+            first = replace(ADD, purpose="credential", not_before=None)
+            changes: list[dict[str, Any]] = [
+                {},
+                {"now": NOW + 1},
+                {"now": NOW + 2},
+                {"provider": "other", "now": NOW + 3},
+                {"purpose": "webhook"},
+            ]
+            for number, change in enumerate(changes):
+                await ledger.write(replace(first, id=f"sec_{number}", name=f"token-{number}", value=b"%d" % number, **change))
+            material = Material(ledger, world)
+            found = credentials({"reports": ProviderSettings(name="reports", contract="c", credential="vault:token-0")}, material, world)
+            await material.reread()
+            assert found("reports") == "0"
+            await ledger.write(EndSecret(name="token-0", now=NOW))
+            await material.reread()
+            assert found("reports") == "2"
+            for name in ("token-1", "token-2"):
+                await ledger.write(EndSecret(name=name, now=NOW))
+            await material.reread()
+            with pytest.raises(SecretMissingError, match="token-0 is not usable now"):
+                found("reports")
+        finally:
+            ledger.close()
+
+    asyncio.run(scenario())
+
+
+def test_renewing_a_credential_is_bounded_and_hides_no_change(tmp_path: Path) -> None:
+    """H4: however many calls are refused, the store is read once in a second; who follows is told of the change all the same (B11)."""
+
+    async def scenario() -> None:
+        ledger, world = record(tmp_path), StillWorld()
+        try:
+            material = Material(ledger, world)
+            await material.refresh()
+            renew = renewer(material, world)
+            await ledger.write(replace(ADD, not_before=None))
+            await renew()
+            assert usable(material, world) == ["sec_1"]
+            assert await material.refresh()
+            await ledger.write(EndSecret(name="one", now=NOW))
+            await renew()
+            assert usable(material, world) == ["sec_1"]
+            world.shift += AGE_SECONDS
+            await renew()
+            assert usable(material, world) == []
+        finally:
+            ledger.close()
+        world.shift += AGE_SECONDS
+        await renew()  # a record that cannot be read leaves what is known
 
     asyncio.run(scenario())

@@ -330,6 +330,22 @@ def test_providers_are_listed_shown_and_checked(command: Command, tmp_path: Path
     assert command("providers", "check", "nope").code == 2
 
 
+def test_a_circuit_that_is_open_is_shown(command: Command, tmp_path: Path) -> None:
+    """C3: what a running reconciler tells of an account stands in `providers show` and `doctor`; a silent one is not believed."""
+    register(tmp_path)
+    counts = {"reports.open": 40, "reports.failures": 12, "runs": 3}
+    for process, age in (("host:1", 0), ("host:2", 3_600)):
+        with opened(tmp_path) as house:
+            now = house.world.now() - age * SECOND
+            house.ledger.write_now(Beat(duty="pace", process=process, now=now, ok=True, counts=counts))
+    (pause,) = command("providers", "show", "reports", "--json").json()["pauses"]
+    assert (pause["process"], pause["state"], pause["failures"]) == ("host:1", "open", 12)
+    assert 0 <= pause["paused_seconds"] <= 40
+    assert "host:1: open, called again in" in command("providers", "show", "reports").out
+    warned = [row for row in command("doctor", "--json").json() if row["level"] == "warning" and row["about"] == "provider reports"]
+    assert len([row for row in warned if "12 calls in a row failed" in row["found"] and row["cure"]]) == 1
+
+
 def test_contracts_are_listed_and_shown(command: Command) -> None:
     """The shipped ones by name, with their file; a wrong name says which is near."""
     names = [row["name"] for row in command("contracts", "list", "--json").json()]

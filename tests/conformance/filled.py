@@ -14,7 +14,7 @@ from schemas.states import Reading
 from tests.conformance.house import Record, delivery, intent, reading
 
 FILE = StoredFile(key="art_00000001", role="output", media_type="text/csv", bytes=3, sha256="a" * 64)
-_SPECIAL = {("secrets", "purpose"): "webhook", ("heartbeats", "counts"): "{}"}
+_SPECIAL = {("secrets", "purpose"): "webhook", ("heartbeats", "counts"): "{}", ("remote_findings", "kind"): "leak"}
 
 
 def fill(record: Record) -> None:
@@ -42,7 +42,7 @@ def _value(record: Record, column: sa.Column[Any]) -> Any:
         return _SPECIAL[column.table.name, column.name]
     if column.name == "operation":
         return intent(1).id
-    if column.name in {"not_before", "due_at"}:
+    if column.name in {"not_before", "due_at"} and column.nullable:
         return None
     match column.type:
         case sa.LargeBinary():

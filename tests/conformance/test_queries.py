@@ -99,6 +99,9 @@ def test_filters_hold_together(engines: Engines, vault: Vault, operation: Operat
     made[2] = _parked(made[2], reference="r2")
     made[3] = replace(made[3], owner="beta")
     _store(engines, vault, *made)
+    key = {"owner": "acme", "route": queries.ROUTE, "key": "k0", "fingerprint": "f", "operation": made[0].id, "created_at": 0}
+    with engines.begin() as connection:
+        connection.execute(tables.idempotency_keys.insert(), key)
     page = _ask(engines, vault, queries.operations, OperationFilter(**{"owner": None, **wanted}), 10)
     assert "".join(sorted(item.id[-1] for item in page)) == found
 

@@ -7,7 +7,7 @@ import pytest
 from ledger.engine import Engines
 from ledger.transaction import View
 from ledger.vault import Vault
-from ledger.walks import MAX_FAILURES, claim_walks, findings, settle_walks, walks
+from ledger.walks import KEPT_SECONDS, MAX_FAILURES, claim_walks, findings, settle_walks, walks
 from schemas.evidence import JobKnown
 from schemas.operation import SECOND
 from schemas.states import Errand, Mode, Reading
@@ -53,7 +53,7 @@ def whole(record: Record, *items: Listed, after: int = 0) -> WalkSettled:
 
 
 def test_a_job_without_a_record_is_a_leak_until_somebody_adopts_it(record: Record) -> None:
-    """C9: reported once, listed until its job has an owner; jobs on record are none."""
+    """C9: reported once, listed until its job has an owner, kept a month longer; jobs on record are none."""
     record.accept(1, "job-1")
     answer = whole(record, job("job-1"), job("job-x"))
     assert dict(answer.new) == {"leak": 1}
@@ -63,6 +63,8 @@ def test_a_job_without_a_record_is_a_leak_until_somebody_adopts_it(record: Recor
     whole(record, job("job-1"), job("job-x"), after=4 * HOUR)
     assert found(record) == []
     assert found(record, resolved=True) == [("leak", "job-x", "")]
+    whole(record, job("job-1"), job("job-x"), after=5 * HOUR + KEPT_SECONDS)
+    assert found(record, resolved=True) == []
 
 
 @pytest.mark.parametrize("by", ["id", "token"])

@@ -3,7 +3,7 @@
 import asyncio
 import contextlib
 import json
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -194,6 +194,8 @@ async def whole(
     at: Callable[[str], None] | None = None,
     settings: str = "",
     patient: bool = True,
+    credential: str | None = None,
+    before: Callable[[Ledger, Micros], Awaitable[None]] | None = None,
 ) -> AsyncIterator[Whole]:
     """Run the house until the block ends. `at` is told each named point around the record's commits."""
     (folder / "reports.toml").write_text(contract, encoding="utf-8")
@@ -205,7 +207,7 @@ async def whole(
         contract = "./reports.toml"
         base_url = "{origin}"
         secrets = ["env:REPORTS_SECRET"]
-        credential = "file:{folder}/credential"
+        credential = "{credential or f"file:{folder}/credential"}"
         [clockwork]
         lease_seconds = 8.0  # what an attempt may still do is waited for until its own limit: lease and send budget
         send_budget_seconds = 2.0
@@ -226,6 +228,8 @@ async def whole(
     if at is not None:
         house.ledger._writer._parts.crash_point = at
     house.ledger.start(several_processes=several)
+    if before is not None:
+        await before(house.ledger, house.world.now())
     clockwork = composition.clockwork(house) if reconcile else None
     closing, address = asyncio.Event(), asyncio.get_running_loop().create_future()
     gate = composition.gate(house, endpoints=endpoints, closing=closing, expects_reconciler=reconcile)

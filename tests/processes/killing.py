@@ -168,7 +168,8 @@ def verdict(town: Town, remote: Remote, load: Load) -> Mapping[str, int]:
     for row in town.rows("SELECT id, event_id FROM deliveries"):
         received.setdefault(row["event_id"], []).append(row["id"])
     applied = town.rows(
-        "SELECT cause_id, count(*) AS n FROM history WHERE cause = 'delivery' AND cause_id <> '' GROUP BY operation, cause_id"
+        "SELECT cause_id, count(*) AS n FROM history WHERE cause = 'delivery' AND cause_id <> ''"
+        " GROUP BY operation, cause_id, code = 'named_by_delivery'"  # the one row of a fold that also took the job which it names
     )
     resting = {str(state) for state in FINAL | PARKED}
     faults = town.record.read_now(lambda view: [found for found in verify(view) if not isinstance(found, int)])

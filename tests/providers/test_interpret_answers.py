@@ -84,6 +84,35 @@ def test_any_retry_after_is_a_bounded_moment_or_nothing(text: str) -> None:
     assert wait is None or NOW <= wait <= NOW + DAY * SECOND
 
 
+@pytest.mark.parametrize(
+    ("status", "headers", "seconds"),
+    [
+        (429, {"retry_after_ms": "1500"}, 1.501),
+        (429, {"x_ms_retry_after_ms": "20"}, 0.021),
+        (429, {"x_ratelimit_reset": "60"}, 61),
+        (429, {"ratelimit_reset": "60"}, 61),
+        (429, {"x_ratelimit_reset": "1790000060"}, 61),  # Unix time
+        (429, {"x_ratelimit_reset": "1790000060000"}, 60.001),  # the same in milliseconds
+        (429, {"x_ratelimit_reset": "1789999000"}, None),  # past
+        (429, {"x_ratelimit_reset": "-5"}, None),
+        (429, {"x_ratelimit_reset": "soon"}, None),
+        (429, {"x_ratelimit_reset": "9" * 300}, DAY),
+        (429, {"x_ratelimit_reset": "999999999"}, DAY),
+        (429, {"retry_after": "7", "x_ratelimit_reset": "60"}, 7),
+        (429, {"retry_after": "-7", "x_ratelimit_reset": "60"}, 61),
+        (403, {"x_ratelimit_reset": "60", "x_ratelimit_remaining": "0"}, 61),
+        (403, {"x_ratelimit_reset": "60", "x_ratelimit_remaining": "4"}, None),
+        (403, {"x_ratelimit_reset": "60"}, None),
+        (200, {"x_ratelimit_reset": "60", "x_ratelimit_remaining": "0"}, None),
+        (500, {"x_ratelimit_reset": "60"}, None),
+    ],
+)
+def test_a_reached_rate_limit_says_when_to_come_back(status: int, headers: dict[str, str], seconds: float | None) -> None:
+    """Milliseconds, seconds or Unix time, where Retry-After says nothing; one that is only described asks for nothing (B066, C3)."""
+    found = retry_after(answer(status, **headers), NOW)
+    assert found == (None if seconds is None else NOW + round(seconds * SECOND))
+
+
 def test_media_types_are_compared_without_case_and_parameters() -> None:
     """RFC 9110 section 8.3.1."""
     assert media_type(answer(200, content_type=" Text/CSV ; charset=utf-8")) == "text/csv"

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -75,6 +76,7 @@ class Bench:
         *,
         contract: Contract = CONTRACT,
         record: Any = None,
+        credential: Callable[[str], str | None] = lambda _: CREDENTIAL,
         **options: Any,
     ) -> None:
         self.world = StillWorld()
@@ -92,7 +94,7 @@ class Bench:
             pace=self.pace,
             accounts=self.accounts,
             leases=self.leases,
-            credential=lambda _: CREDENTIAL,
+            credential=credential,
             public_url="https://hooks.test/",
             actor="worker:1",
         )

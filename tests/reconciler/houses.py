@@ -105,12 +105,13 @@ async def house(
     worker: str = "worker:1",
     shared: Ledger | None = None,
     start: bool = True,
+    world: MovingWorld | None = None,
     **settings: Any,
 ) -> AsyncIterator[House]:
     """Run a clockwork over a record in `directory` until the block ends."""
     known = contracts if contracts is not None else dict.fromkeys(origins, contract)
     ledger = shared if shared is not None else open_ledger(directory, known)
-    world = MovingWorld()
+    world = world or MovingWorld()
     chosen = replace(ClockworkSettings(poll_seconds=0.2, drain_seconds=2.0), **settings)
     accounts = {
         name: Account(

@@ -11,12 +11,16 @@ from typing import Any
 
 from artifacts.store import Store
 from ledger import queries
+from ledger.audit import self_audit
 from reconciler.clockwork import STANDS_SECONDS, SWEEPS, remove_strays
+from schemas.commands import Beat
 from schemas.contract import Limits
+from schemas.http import AnsweredOutcome
 from schemas.operation import SECOND
 from schemas.states import Mode, State
 from tests.reconciler.houses import QUICK, house, open_ledger
 from tests.reconciler.servers import Server, read_request, response, serving, until
+from tests.reconciler.worlds import SteppedWorld
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -326,6 +330,103 @@ def test_a_record_that_is_gone_does_not_end_the_clockwork(tmp_path: Path) -> Non
     run(scenario)
 
 
+def test_hanging_providers_do_not_take_all_workers(tmp_path: Path) -> None:
+    """B107: two accounts whose calls all hang, each with more due than there are workers: a third one's job is still done."""
+    hanging, alive = Provider(), Provider()
+    hanging.gate.clear()
+
+    async def scenario() -> None:
+        async with (
+            serving(hanging) as one,
+            serving(hanging) as two,
+            serving(alive) as three,
+            house(tmp_path, {"a": one.url, "b": two.url, "c": three.url}, workers=8) as home,
+        ):
+            for provider in "ab":
+                for _ in range(12):
+                    await home.register(provider=provider)
+            await until(lambda: hanging.waiting >= 6)
+            made = await home.register(provider="c")
+            await home.reaches(made, State.SUCCEEDED, seconds=30)
+            assert hanging.most_waiting <= 7
+            hanging.gate.set()
+
+    run(scenario)
+
+
+def test_processes_that_live_share_an_accounts_limits(tmp_path: Path) -> None:
+    """C3: the limits are the account's: a second reconciler's heartbeat halves this one's part, its silence gives it back."""
+
+    async def scenario() -> None:
+        contract = replace(QUICK, limits=replace(QUICK.limits, concurrency=8))
+        async with house(tmp_path, {"jobs": "http://127.0.0.1:9"}, contract=contract, start=False, world=SteppedWorld()) as home:
+            (duty,) = [duty for duty in home.clockwork.ticks.duties if duty.name == "pace"]
+            rooms = []
+            for passes in (0, 30, 31):
+                home.world.shift += passes
+                assert await duty.run() == {}
+                rooms.append(home.clockwork._pace.room(home.world.monotonic())["jobs"])
+                if not passes:
+                    await home.ledger.write(Beat(duty="pace", process="worker:2", now=home.world.now(), ok=True))
+            assert rooms == [8, 4, 4]
+            home.clockwork._pace.heard("jobs", "op_1", AnsweredOutcome(status=200), now=home.world.monotonic(), chance=0.5)
+            assert home.clockwork._pace.room(home.world.monotonic())["jobs"] == 8
+
+    run(scenario)
+
+
+def test_what_waits_for_a_paused_account_is_not_overdue(tmp_path: Path) -> None:
+    """C2, C3: the self-audit stays 0 while an account is held, and counts what is overdue as soon as nobody says so any more."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, {"jobs": "http://127.0.0.1:9"}, start=False, world=SteppedWorld()) as home:
+            await home.register()
+            home.world.shift += 600
+            assert (await home.ledger.read(self_audit, home.world.now()))["active_overdue"] == 1
+            home.clockwork._pace.hold("jobs", 3_000, home.world.monotonic())
+            (duty,) = [duty for duty in home.clockwork.ticks.duties if duty.name == "pace"]
+            counts = dict(await duty.run())
+            await home.ledger.write(Beat(duty=duty.name, process="worker:1", now=home.world.now(), ok=True, counts=counts))
+            for passes, overdue in ((0, 0), (59, 0), (2, 1)):
+                home.world.shift += passes
+                assert (await home.ledger.read(self_audit, home.world.now()))["active_overdue"] == overdue
+
+    run(scenario)
+
+
+def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
+    """Diagnostics show each duty's settings as the scheduler has them (B102)."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
+            shown = home.clockwork.describe()
+            duties = {duty["duty"]: duty for duty in shown["duties"]}
+            assert set(duties) == {"work", "renew", *SWEEPS, "wal", "retention", "audit", "tidy", "pace", "beat"}
+            assert duties["sweep"]["seconds"] == 7.0
+            assert duties["renew"]["seconds"] == 7.5
+            for duty in duties.values():
+                assert (duty["coalesce"], duty["max_instances"], duty["misfire_grace_seconds"]) == (True, 1, None)
+
+    run(scenario)
+
+
+def test_a_driver_that_stands_is_late(tmp_path: Path) -> None:
+    """C8, B107: a claim that hangs, or a driver that is gone, is told to readiness; it is no duty of the scheduler's."""
+
+    async def scenario() -> None:
+        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
+            await until(lambda: home.clockwork.claims["runs"] > 1)
+            assert home.clockwork.late() == []
+            driver = home.clockwork._driver
+            assert driver is not None
+            driver.cancel()
+            await asyncio.wait([driver])
+            home.world.shift += STANDS_SECONDS + 2
+            assert "claim" in home.clockwork.late()
+
+    run(scenario)
+
+
 def test_duties_that_are_due_together_do_not_meet(tmp_path: Path) -> None:
     """B111: every duty at once, again and again, beside running errands: each has transactions of its own, and its own last success."""
 
@@ -363,38 +464,5 @@ def test_one_duty_that_fails_stops_no_other(tmp_path: Path) -> None:
             assert beats["sweep.silent"]["error"] == "OSError"
             others = [beats[name] for name in ("sweep", "sweep.unclaimed", "sweep.beats", "sweep.faults", "audit")]
             assert all(beat["last_ok_at"] == beat["last_at"] and beat["error"] == "" for beat in others)
-
-    run(scenario)
-
-
-def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
-    """Diagnostics show each duty's settings as the scheduler has them (B102)."""
-
-    async def scenario() -> None:
-        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}, sweep_seconds=7.0) as home:
-            shown = home.clockwork.describe()
-            duties = {duty["duty"]: duty for duty in shown["duties"]}
-            assert set(duties) == {"work", "renew", *SWEEPS, "wal", "retention", "audit", "tidy", "beat"}
-            assert duties["sweep"]["seconds"] == 7.0
-            assert duties["renew"]["seconds"] == 7.5
-            for duty in duties.values():
-                assert (duty["coalesce"], duty["max_instances"], duty["misfire_grace_seconds"]) == (True, 1, None)
-
-    run(scenario)
-
-
-def test_a_driver_that_stands_is_late(tmp_path: Path) -> None:
-    """C8, B107: a claim that hangs, or a driver that is gone, is told to readiness; it is no duty of the scheduler's."""
-
-    async def scenario() -> None:
-        async with serving(Provider()) as server, house(tmp_path, {"jobs": server.url}) as home:
-            await until(lambda: home.clockwork.claims["runs"] > 1)
-            assert home.clockwork.late() == []
-            driver = home.clockwork._driver
-            assert driver is not None
-            driver.cancel()
-            await asyncio.wait([driver])
-            home.world.shift += STANDS_SECONDS + 2
-            assert "claim" in home.clockwork.late()
 
     run(scenario)

@@ -19,7 +19,7 @@ from schemas.evidence import Collected, CollectFailed, Read, ResultGone, ResultI
 from schemas.operation import Expect
 from schemas.states import Errand, Reading
 from tests.reconciler.accounts import CONTRACT, CREDENTIAL, Bench, collecting, endless
-from tests.reconciler.servers import Handler, Server, header, read_request, response, serving, until
+from tests.reconciler.servers import Handler, Server, answering, header, read_request, response, serving, until
 
 BODY = b"a,b\n1,2\n" * 50_000
 
@@ -208,6 +208,28 @@ def test_foreign_origins(tmp_path: Path, server_tls: ssl.SSLContext, client_tls:
                     assert len(files.requests) == (1 if kind is Collected else 0)
                     await bench.transport.aclose()
             assert header(files.requests[0], "authorization") == ""
+
+    run(scenario)
+
+
+def test_a_file_hosts_troubles_do_not_hold_the_account(tmp_path: Path) -> None:
+    """C3: 429 of another origin, with a long wait, delays that file; the provider's own account is called on. Its own 429 holds it."""
+
+    async def scenario() -> None:
+        busy = response(429, b"", "retry-after: 600")
+        async with serving(provider({}, {"/1": busy})) as files:
+            async with serving(provider({"status": "done", "result_url": f"{files.url}/1"}, {})) as server:
+                bench = Bench(tmp_path, server.url, result_origins=(files.url,))
+                command = await bench.settle(collecting(server.url), Errand.COLLECT)
+                await bench.transport.aclose()
+                assert isinstance(command.evidence, CollectFailed)
+                assert len(files.requests) == 1
+                assert "jobs" in bench.pace.room(bench.world.monotonic())
+            async with serving(answering(busy)) as server:
+                bench = Bench(tmp_path, server.url)
+                await bench.settle(collecting(server.url), Errand.COLLECT)
+                await bench.transport.aclose()
+                assert "jobs" not in bench.pace.room(bench.world.monotonic())
 
     run(scenario)
 

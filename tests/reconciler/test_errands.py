@@ -113,6 +113,19 @@ def test_an_acting_errand_without_an_attempt_sends_nothing(tmp_path: Path) -> No
     run(scenario)
 
 
+def test_another_spelling_of_the_origin_is_the_same_origin(tmp_path: Path) -> None:
+    """An operator who writes the same address otherwise has not moved the provider: its jobs are read on (B148)."""
+
+    async def scenario() -> None:
+        async with serving(answering(response(200, b'{"status": "running"}'))) as server:
+            bench = Bench(tmp_path, f"HTTP://127.0.0.1:{server.port}/")
+            command = await bench.settle(operation(server.url), Errand.READ)
+            await bench.transport.aclose()
+            assert isinstance(command.evidence, Read)
+
+    run(scenario)
+
+
 def test_a_create_that_is_too_late_is_not_sent(tmp_path: Path) -> None:
     """A worker that wakes up after its send_by sends nothing and settles that (C1)."""
 

@@ -39,3 +39,14 @@ class MovingWorld(StillWorld):
 
     def now(self) -> int:
         return self.moment + int((time.monotonic() - self.began + self.shift) * 1_000_000)
+
+
+@dataclass(slots=True)
+class SteppedWorld(MovingWorld):
+    """A world in which no time passes but what the test adds to `shift`."""
+
+    def monotonic(self) -> float:
+        return self.shift
+
+    def now(self) -> int:
+        return self.moment + int(self.shift * 1_000_000)

@@ -4,7 +4,7 @@ It follows `reconciler/errands.py` step by step; what differs is that a call is 
 """
 
 import hashlib
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
@@ -56,7 +56,8 @@ class Desk:
 
 def reconcile(process: Process, desk: Desk, idle: Callable[[], None]) -> Generator[Step, Any, None]:
     """Claim until nothing is due, then say so."""
-    world, after, starved = desk.world, ("", ""), True
+    after: Mapping[str, str] = {}
+    world, starved = desk.world, True
     while starved:
         yield Pause("before the claim")
         taken = world.monotonic()
