@@ -184,7 +184,8 @@ def _parsed(data: bytes, name: str) -> tuple[str, dict[str, Any]]:
     except (ValueError, RecursionError) as error:
         found = _TOML_LINE.search(str(error))
         text = _TOML_LINE.sub("", str(error)).strip()
-        raise fault(int(found[1]) if found else 0, f"is not TOML: {text or 'nested too deeply'}") from error
+        cure = " (a text stands in quotes)" if text == "Invalid value" else ""
+        raise fault(int(found[1]) if found else 0, f"is not TOML: {text or 'nested too deeply'}{cure}") from error
 
 
 def _texts(document: Mapping[str, Any], faults: Faults) -> dict[str, str]:

@@ -64,7 +64,7 @@ class Faults:
     def unknown(self, path: Path, known: Iterable[str]) -> None:
         """Record a key that does not exist, with the nearest one that does."""
         names = sorted(known)
-        near = get_close_matches(str(path[-1]), names, n=1, cutoff=0.5)
+        near = get_close_matches(str(path[-1]), names, n=1, cutoff=0.6)
         self.add(path, f"is not known here; did you mean {near[0]}?" if near else f"is not known here; known are {', '.join(names)}")
 
     def word(self, path: Path, value: object, words: Iterable[str]) -> None:

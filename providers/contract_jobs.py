@@ -53,7 +53,7 @@ def check_job(sections: Sections, faults: Faults, base: Path) -> None:
 
 
 def _create(create: CreateRule, ours: tuple[str, ...], path: Path, faults: Faults) -> None:
-    request(create.method, create.path, ours, path, faults)
+    request(create.method, create.path, (*ours, "callback_url"), path, faults)
     places({"error": create.error}, path, faults)
     if create.job_id.startswith("{"):
         template(create.job_id, ours, (*path, "job_id"), faults)

@@ -6,7 +6,7 @@ import signal
 import socket
 from collections.abc import Callable, Iterator, Mapping
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
 
 import uvicorn
 from starlette.applications import Starlette
@@ -34,7 +34,7 @@ class CuttingProtocol(HttpToolsProtocol):
         self.scope["extensions"] = {ABORT: self.transport.abort, CLOSE: self.transport.close}  # type: ignore[dict-item] # ours: callables
 
 
-class _Guest(uvicorn.Server):
+class Guest(uvicorn.Server):
     """A server inside another program: signals are that program's business."""
 
     @contextlib.contextmanager
@@ -43,12 +43,13 @@ class _Guest(uvicorn.Server):
         yield
 
 
-def _config(app: Starlette) -> uvicorn.Config:
+def config(app: Starlette, *, lifespan: Literal["on", "off"] = "on") -> uvicorn.Config:
+    """Return how the simulator serves: quietly, and without a name of its own."""
     return uvicorn.Config(
         app,
         http=CuttingProtocol,
         ws="none",
-        lifespan="on",
+        lifespan=lifespan,
         log_level="critical",
         access_log=False,
         server_header=False,
@@ -64,7 +65,7 @@ class Simulator:
         self._app = create_app(options, world)
         self.provider = provider_of(self._app)
         self._host, self._port = host, port
-        self._server = _Guest(_config(self._app))
+        self._server = Guest(config(self._app))
         self._serving: asyncio.Task[None] | None = None
         self.base_url = ""
 

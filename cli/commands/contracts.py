@@ -45,6 +45,7 @@ def check(
     from cli.configuration import ConfigurationError
     from cli.contracts import read, sample_faults
     from providers.contract import ContractError, load
+    from providers.contract_faults import outline
     from providers.samples import notes
 
     outcomes: list[dict[str, Any]] = []
@@ -52,9 +53,14 @@ def check(
         faults: list[dict[str, Any]] = []
         name, samples, noted = "", 0, []
         try:
-            contract = load(read(file, Path.cwd()), name=Path(file).name.removesuffix(".toml"))
+            source = read(file, Path.cwd())
+            contract = load(source, name=Path(file).name.removesuffix(".toml"))
             name, samples, noted = contract.name, len(contract.samples), notes(contract)
-            faults = [{"line": 0, "key": f"sample {sample}", "message": fault} for sample, fault in sample_faults(contract)]
+            begins = outline(source.decode())
+            lines = {sample["name"]: begins.get(("samples", index), 0) for index, sample in enumerate(contract.samples)}
+            faults = [
+                {"line": lines.get(sample, 0), "key": f"sample {sample}", "message": fault} for sample, fault in sample_faults(contract)
+            ]
         except ConfigurationError as error:
             named = (f"contract {Path.cwd() / file}: ", f"contract {file[:100]}: ")  # the file is told in front of every fault already
             bare = [fault.removeprefix(named[0]).removeprefix(named[1]) for fault in error.faults]

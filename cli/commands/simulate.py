@@ -18,6 +18,9 @@ def simulate(
     batches_secret: Annotated[str | None, typer.Option(metavar="REF", help="Signs callbacks about batches.")] = None,
     queue_seconds: Annotated[float, typer.Option(min=0, help="How long a job waits before it runs.")] = 1.0,
     run_seconds: Annotated[float, typer.Option(min=0, help="How long a job runs.")] = 5.0,
+    contract: Annotated[
+        str | None, typer.Option(metavar="NAME|FILE", help="Speak this contract instead, by its samples; honest, without callbacks.")
+    ] = None,
 ) -> None:
     """Run a provider that drops, repeats, delays, reorders, lies and forgets. Faults also by the header X-Simulate."""
     from cli import show
@@ -32,6 +35,9 @@ def simulate(
     from simulator.server import run
 
     configure(level="info", form="auto")
+    if contract is not None:
+        _speak(contract, host, port, queue_seconds, run_seconds)
+        return
     usual = SimulatorOptions()
     options = SimulatorOptions(
         reports_secret=_secret(reports_secret) or usual.reports_secret,
@@ -51,6 +57,21 @@ def simulate(
         run(options, RealWorld(), host=host, port=port)
     except FaultError as error:
         raise CommandError(str(error), code=WRONG_USAGE) from error
+
+
+def _speak(reference: str, host: str, port: int, queue_seconds: float, run_seconds: float) -> None:
+    from pathlib import Path
+
+    from cli.contracts import contract as found
+    from cli.world import RealWorld
+    from simulator.account import Fate
+    from simulator.speaking import speak
+
+    contract = found(reference, Path.cwd())
+    if not contract.kinds():
+        raise CommandError(f"{contract.name} is receive-only: it has no jobs to simulate; write [status]", code=WRONG_USAGE)
+    fate = Fate(queued=queue_seconds, runs=run_seconds)
+    speak(contract, RealWorld(), fate=fate, host=host, port=port, announce=lambda url: typer.echo(f"{contract.name} listens on {url}"))
 
 
 def _secret(reference: str | None) -> str:

@@ -70,12 +70,15 @@ def test_where_to_add_things_stands_once() -> None:
         assert "`lifecycle/errands.py`" not in page
 
 
-def test_only_the_simulator_s_contracts_are_said_to_be_whole() -> None:
-    """The pages say which shipped contracts are more than receive-only."""
-    whole = [name for name in shipped() if contract(name, ROOT).status is not None]
-    assert whole == ["batches", "reports"]
-    for name in ("README.md", "docs/providers.md"):
-        assert "receive-only for now" in (ROOT / name).read_text(encoding="utf-8")
+def test_the_page_tells_which_contracts_have_jobs() -> None:
+    """README leads to the page, and each kind of operation that a shipped contract has stands in its table."""
+    page = (ROOT / "docs" / "providers.md").read_text(encoding="utf-8").partition("## Jobs")[2].partition("## Deliveries")[0]
+    kinds = {name: found.kinds() for name in shipped() if (found := contract(name, ROOT)).kinds()}
+    assert len(kinds) >= 20
+    for name, actions in kinds.items():
+        for action in actions:
+            assert f"| `{name}`" + (f" `{action}` |" if len(actions) > 1 else "") in page
+    assert "(docs/providers.md)" in (ROOT / "README.md").read_text(encoding="utf-8")
 
 
 def test_the_page_is_found() -> None:

@@ -4,19 +4,32 @@ from pathlib import Path
 
 from providers.contract import load
 from providers.listing import table
+from providers.listing_jobs import jobs_table
+from schemas.contract import Contract
 
 ROOT = Path(__file__).parents[2]
 PAGE = ROOT / "docs" / "providers.md"
 BEGIN, END = "<!-- made: begin -->\n\n", "\n<!-- made: end -->"
+JOBS_BEGIN, JOBS_END = "<!-- jobs: begin -->\n\n", "\n<!-- jobs: end -->"
+
+
+def shipped() -> list[Contract]:
+    return [load(file.read_bytes(), name=file.stem) for file in (ROOT / "providers" / "contracts").glob("*.toml")]
 
 
 def made() -> str:
-    return table(load(file.read_bytes(), name=file.stem) for file in (ROOT / "providers" / "contracts").glob("*.toml"))
+    return table(shipped())
 
 
 def test_the_page_is_made_from_the_contracts() -> None:
     """A contract that changes without its row is found; people read there what is signed and what is assumed (B2)."""
     assert PAGE.read_text().partition(BEGIN)[2].partition(END)[0] == made(), "write it anew: python -m tests.providers.test_shipped_listing"
+
+
+def test_the_page_of_jobs_is_made_from_the_contracts() -> None:
+    """What a provider promises about its jobs stands there as its contract says it (A6, A7, B071)."""
+    found = PAGE.read_text().partition(JOBS_BEGIN)[2].partition(JOBS_END)[0]
+    assert found == jobs_table(shipped()), "write it anew: python -m tests.providers.test_shipped_listing"
 
 
 def test_the_page_tells_hints_from_events_and_signed_ids_from_others() -> None:
@@ -31,5 +44,8 @@ def test_the_page_tells_hints_from_events_and_signed_ids_from_others() -> None:
 
 
 if __name__ == "__main__":
-    before, _, rest = PAGE.read_text().partition(BEGIN)
-    PAGE.write_text(before + BEGIN + made() + END + rest.partition(END)[2])
+    text = PAGE.read_text()
+    for begin, end, content in ((BEGIN, END, made()), (JOBS_BEGIN, JOBS_END, jobs_table(shipped()))):
+        before, _, rest = text.partition(begin)
+        text = before + begin + content + end + rest.partition(end)[2]
+    PAGE.write_text(text)
