@@ -56,12 +56,12 @@ def test_nothing_of_a_session_is_needed(pooler: Pooler, postgres_server: Postgre
 
     async def scenario() -> None:
         async with asyncio.timeout(LIMIT):
-            for round_ in range(7):  # more often than a driver waits before it prepares a statement
+            for round_ in range(12):  # more often than a driver waits before it prepares a statement
                 await asyncio.gather(*(ledger.write(Beat(duty=f"d{round_}", process="p", now=1, ok=True)) for ledger in ledgers))
                 await asyncio.gather(*(ledger.read(heartbeats) for ledger in ledgers for _ in range(4)))
             registered = await ledgers[0].write(Register(intent=intent(1), now=NOW))
             assert registered.outcome == "created"
-            assert len(await ledgers[1].read(heartbeats)) == 7
+            assert len(await ledgers[1].read(heartbeats)) == 12
 
     asyncio.run(scenario())
     assert heard.wait(LIMIT)  # nobody can listen there: the clock tells

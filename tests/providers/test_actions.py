@@ -256,7 +256,7 @@ def test_a_create_answer_is_remembered_beside_its_job() -> None:
     ("url", "whole"),
     [
         ("https://queue.example/a/b/r1/status?logs=1", "https://queue.example/a/b/r1/status?logs=1"),
-        ("https://QUEUE.example:443/r1", "https://QUEUE.example:443/r1"),
+        ("https://QUEUE.example:443/r1", "https://queue.example/r1"),
         ("/operations/r1#frag", "https://queue.example/operations/r1"),
         ("", "https://queue.example/jobs/fal-ai/fast/r1"),
     ],
