@@ -172,19 +172,19 @@ def test_refreshes_are_bounded(tmp_path: Path, status: int, kind: type[Evidence]
 
 
 CSV = b"a,b\n1,2\n" * 100
-NESTED = gzip.compress(bytes(3_000_000))
+NESTED = gzip.compress(bytes(3_000_000), mtime=0)
 
 
 @pytest.mark.parametrize(
     ("answer", "problem"),
     [
-        (response(200, gzip.compress(CSV), "content-encoding: gzip", "content-type: text/csv"), None),
-        (response(200, gzip.compress(CSV), "content-encoding: gzip", V1), None),
-        (response(200, gzip.compress(CSV)[:-9], "content-encoding: gzip"), "cut"),
+        (response(200, gzip.compress(CSV, mtime=0), "content-encoding: gzip", "content-type: text/csv"), None),
+        (response(200, gzip.compress(CSV, mtime=0), "content-encoding: gzip", V1), None),
+        (response(200, gzip.compress(CSV, mtime=0)[:-9], "content-encoding: gzip"), "cut"),
         (response(200, CSV, "content-encoding: gzip"), "bad_encoding"),
         (response(200, CSV, "content-encoding: br"), "encoded"),
-        (response(200, gzip.compress(NESTED), "content-encoding: gzip"), None),  # undone once, never twice
-        (response(200, gzip.compress(bytes(9_000_000), 1), "content-encoding: gzip"), "too_large"),
+        (response(200, gzip.compress(NESTED, mtime=0), "content-encoding: gzip"), None),  # undone once, never twice
+        (response(200, gzip.compress(bytes(9_000_000), 1, mtime=0), "content-encoding: gzip"), "too_large"),
     ],
 )
 def test_a_gzip_coding_is_undone_within_the_agreed_size(tmp_path: Path, answer: bytes, problem: str | None) -> None:
