@@ -20,12 +20,26 @@ Tell = Callable[[int], None]
 
 
 def make(house: House, folder: Path, tell: Tell) -> dict[str, Any]:
-    """Write a backup to `folder`, which must not exist, and return its manifest. A run that was cut leaves `FOLDER.part` only."""
+    """Write a backup to `folder`, which must not exist, and return its manifest. A run that was killed leaves `FOLDER.part` only."""
     draft = folder.with_name(folder.name + ".part")
     if folder.exists():
         raise CommandError(f"{folder} exists; name a new folder for each backup")
     shutil.rmtree(draft, ignore_errors=True)
-    draft.mkdir(mode=0o700, parents=True)
+    try:
+        draft.mkdir(mode=0o700, parents=True)
+        manifest = _fill(house, draft, tell)
+        draft.rename(folder)
+    except OSError as error:
+        shutil.rmtree(draft, ignore_errors=True)
+        cure = "make room or give access there, or name another folder"
+        raise CommandError(f"the backup {folder} cannot be written: {error.strerror}; {cure}") from error
+    except BaseException:
+        shutil.rmtree(draft, ignore_errors=True)  # half a copy would fill the disk that may be full already
+        raise
+    return manifest
+
+
+def _fill(house: House, draft: Path, tell: Tell) -> dict[str, Any]:
     engines = house.ledger.engines
     at = house.world.now()
     revision = backup(engines, draft, tell)
@@ -36,7 +50,7 @@ def make(house: House, folder: Path, tell: Tell) -> dict[str, Any]:
         copied += found is not None
         if found != digest:
             missing.append(artifact)
-    manifest = {
+    manifest: dict[str, Any] = {
         "form": FORM,
         "at": at,
         "database": "postgresql" if engines.postgres else "sqlite",
@@ -47,7 +61,6 @@ def make(house: House, folder: Path, tell: Tell) -> dict[str, Any]:
         "files": {str(path.relative_to(draft)): _digest(path) for path in sorted(draft.rglob("*")) if _ours(draft, path)},
     }
     (draft / MANIFEST).write_text(json.dumps(manifest, indent=2), encoding="utf-8")
-    draft.rename(folder)
     return manifest
 
 

@@ -23,6 +23,7 @@ from gateway.conflicts import USUAL
 from ledger import backlog, examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
+from ledger.filelock import missing
 from ledger.keyfile import load_keys
 from reconciler.conditions import told
 from schemas.operation import SECOND, Micros
@@ -100,7 +101,7 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
     try:
         found = place.stat()
     except FileNotFoundError:
-        if _sqlite_file(settings) is not None:
+        if _is_sealed(settings):
             cure = "restore it from your backup, or point key_file at it: no other key opens the database"
             yield Finding(level="fault", about="key file", found=f"{place} does not exist, and the database does", cure=cure)
         else:
@@ -124,12 +125,15 @@ def _key_file(settings: Settings) -> Iterator[Finding]:
         yield Finding(level="ok" if len(keys) == 1 else "note", about="key file", found=f"{place} holds {held}", cure=cure)
 
 
-def _sqlite_file(settings: Settings) -> Path | None:
-    """Return the file of the database where there is one already, with anything in it."""
-    if not settings.database_url.startswith("sqlite:///"):
-        return None
-    place = Path(settings.database_url.removeprefix("sqlite:///"))
-    return place if place.exists() and place.stat().st_size else None
+def _is_sealed(settings: Settings) -> bool:
+    """Return whether there is a database that some key has sealed. One that cannot be looked into is told elsewhere."""
+    url = settings.database_url
+    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
+        return False  # looking would make it
+    try:
+        return bool(composition.sealed(settings))
+    except LedgerError:
+        return False
 
 
 def _folders(settings: Settings) -> Iterator[Finding]:
@@ -178,11 +182,21 @@ def _scheduler(world: World) -> Iterator[Finding]:
 
 def _record(configuration: Configuration, world: World) -> Iterator[Finding]:
     url = configuration.settings.database_url
-    if url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
-        yield Finding(level="note", about="database", found="does not exist", cure="the first start of gateway serve makes it")
+    place = url.removeprefix("sqlite:///")
+    if url.startswith("sqlite:///") and not Path(place).exists():
+        if taken := missing(place):
+            yield Finding(level="fault", about="database", found=taken)
+            return
+        cure = "the first start of gateway serve makes it; if there was one, put it back from the backup before any start"
+        yield Finding(level="note", about="database", found="does not exist", cure=cure)
         return
     if not Path(configuration.settings.key_file).exists():
-        yield Finding(level="note", about="database", found="is not looked into: opening it without a key file would make one")
+        try:
+            composition.sealed(configuration.settings)
+        except LedgerError as error:
+            yield Finding(level="fault", about="database", found=str(error))
+        else:
+            yield Finding(level="note", about="database", found="is not looked into: opening it without a key file would make one")
         return
     try:
         house = composition.open_house(configuration, world=world, migrate=False)

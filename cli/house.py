@@ -81,18 +81,23 @@ def _master_keys(settings: Settings) -> tuple[bytes, ...]:
     place = Path(settings.key_file)
     if place.exists():
         return load_keys(place)
-    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
-    try:
-        with engines.look() as connection:
-            sealed = is_sealed(connection)
-    finally:
-        engines.close()
-    if sealed and not place.exists():  # else another process, which started at the same time, has made both
+    found = sealed(settings)
+    if found and not place.exists():  # else another process, which started at the same time, has made both
         raise ConfigurationError(
-            f"the key file {place} does not exist, and the database {engines.place} was sealed with it; restore it from your backup,"
+            f"the key file {place} does not exist, and the database {found} was sealed with it; restore it from your backup,"
             " point key_file at it, or name another database by database_url. A new key would open nothing, so none was made"
         )
     return load_or_create_keys(place)
+
+
+def sealed(settings: Settings) -> str:
+    """Return what people call this database where some master key has sealed it before, else the empty text. Raises LedgerError."""
+    engines = open_engines(settings.database_url, pooled=settings.database_pooled)
+    try:
+        with engines.look() as connection:
+            return engines.place if is_sealed(connection) else ""
+    finally:
+        engines.close()
 
 
 def write_trouble(house: House) -> str:

@@ -50,13 +50,14 @@ def record(config: str | None, database_url: str | None, *, make: bool = False) 
     """Open the house for one command. `make`: a database that is missing or older is made or migrated. Raises CommandError."""
     from cli.house import open_house
     from cli.world import RealWorld
+    from ledger.filelock import missing
 
     found = configuration(config, database_url)
     url = found.settings.database_url
-    if not make and url.startswith("sqlite:///") and not Path(url.removeprefix("sqlite:///")).exists():
-        raise CommandError(
-            f"there is no database at {url}; start gateway serve first, or name another by --config or --database-url", code=WRONG_USAGE
-        )
+    place = url.removeprefix("sqlite:///")
+    if not make and url.startswith("sqlite:///") and not Path(place).exists():
+        first = "start gateway serve first, name another by --config or --database-url, or put it back from the backup"
+        raise CommandError(missing(place) or f"there is no database at {url}; {first}", code=WRONG_USAGE)
     house = open_house(found, world=RealWorld(), migrate=make)
     try:
         yield house

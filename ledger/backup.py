@@ -6,7 +6,8 @@ PostgreSQL: every table by COPY in binary form, in one REPEATABLE READ snapshot.
 of the server's version beside the gateway.
 """
 
-from collections.abc import Callable
+import contextlib
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -16,6 +17,7 @@ from psycopg import sql
 
 from ledger.engine import Engines
 from ledger.errors import ConfigurationError, LedgerError
+from ledger.faults import why
 from ledger.migrate import migrate_to
 from ledger.schema import metadata
 from ledger.tables import artifacts
@@ -65,22 +67,28 @@ def _backup_sqlite(connection: sa.Connection, folder: Path, tell: Tell) -> None:
     place = folder / FILE
     target = type(source)(place)
     place.chmod(0o600)
-    try:
+    with contextlib.closing(target), _told(connection, f"the copy {place} cannot be made"):
         source.backup(target, pages=PAGES, progress=lambda _status, left, total: tell(total - left))
         broken = target.execute("PRAGMA integrity_check(1)").fetchone()[0]
-    finally:
-        target.close()
     if broken != "ok":
         raise LedgerError(f"the copy is not sound ({broken}); run gateway database check")
 
 
 def _restore_sqlite(connection: sa.Connection, folder: Path, tell: Tell) -> None:
     target: Any = connection.connection.driver_connection
-    source = type(target)(f"file:{folder / FILE}?mode=ro", uri=True)
-    try:
+    source = type(target)(f"{(folder / FILE).absolute().as_uri()}?mode=ro", uri=True)
+    with contextlib.closing(source), _told(connection, f"the copy {folder / FILE} cannot be brought back"):
         source.backup(target, pages=PAGES, progress=lambda _status, left, total: tell(total - left))
-    finally:
-        source.close()
+
+
+@contextlib.contextmanager
+def _told(connection: sa.Connection, what: str) -> Iterator[None]:
+    """Make an error of the driver ours: its own backup API goes past SQLAlchemy, which would have done it."""
+    driver = connection.dialect.loaded_dbapi
+    try:
+        yield
+    except driver.Error as error:
+        raise LedgerError(f"{what}: {why(error)}") from error
 
 
 def _tables() -> list[str]:

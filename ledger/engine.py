@@ -15,6 +15,7 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from pathlib import Path
 from types import ModuleType
 from typing import Any, Final, NoReturn
 
@@ -22,7 +23,7 @@ import psycopg
 import sqlalchemy as sa
 from sqlalchemy.pool import StaticPool
 
-from ledger.errors import ConfigurationError
+from ledger.errors import ConfigurationError, LedgerUnavailableError
 from ledger.faults import READ_ONLY, tell
 from ledger.filelock import FileLock
 from ledger.filewatch import FileWatch
@@ -196,17 +197,30 @@ def _open_sqlite(url: sa.URL, module: ModuleType) -> Engines:
         sa.event.listen(engine, "begin", _begin("BEGIN IMMEDIATE"))
         return Engines(write=engine, read=engine, url="sqlite://", one_connection=threading.RLock())
     path = str(url.database)
+    place = Path(path).absolute().as_uri()
     buggy = has_wal_reset_bug(module.sqlite_version_info)  # then one process, and in it one connection that writes
     lock = FileLock.beside(path, exclusive=buggy, version=module.sqlite_version)
+    watch = FileWatch(path, lock.opened)
+
+    def dial() -> Any:
+        """Open the file that is known: never make one (`mode=rw`), never follow another that stands in its place."""
+        if gone := watch.look():
+            raise LedgerUnavailableError(gone)
+        connection = module.connect(f"{place}?mode=rw", uri=True, **arguments)
+        if gone := watch.look():
+            connection.close()
+            raise LedgerUnavailableError(gone)
+        return connection
+
     plain = url.set(drivername="sqlite+pysqlite")
-    pool: dict[str, Any] = {"max_overflow": 0, "pool_timeout": POOL_SECONDS, "connect_args": arguments}
+    pool: dict[str, Any] = {"max_overflow": 0, "pool_timeout": POOL_SECONDS, "creator": dial}
     write = sa.create_engine(plain, pool_size=1 if buggy else WRITE_CONNECTIONS, **pool, **common)
     sa.event.listen(write, "connect", _prepare(_pragmas(memory=False, reader=False)))
     sa.event.listen(write, "begin", _begin("BEGIN IMMEDIATE"))
     read = sa.create_engine(plain, pool_size=READ_CONNECTIONS, **pool, **common)
     sa.event.listen(read, "connect", _prepare(_pragmas(memory=False, reader=True)))
     sa.event.listen(read, "begin", _begin("BEGIN"))
-    return Engines(write=write, read=read, url=f"sqlite:///{path}", path=path, file_lock=lock, watch=FileWatch(path, lock.opened))
+    return Engines(write=write, read=read, url=f"sqlite:///{path}", path=path, file_lock=lock, watch=watch)
 
 
 def _pragmas(*, memory: bool, reader: bool) -> tuple[tuple[str, int | str], ...]:

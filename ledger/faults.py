@@ -27,7 +27,8 @@ _DIALLING: Final = (  # words of libpq and psycopg -> what they mean, and the cu
     ("starting up", "the server is starting; this passes by itself"),
     ("shutting down", "the server is stopping; this passes once it is started again"),
     ("in recovery mode", "the server recovers from a crash; this passes by itself"),
-    ("accepting connections", "the server takes no connections yet; this passes once it has caught up"),
+    ("yet accepting connections", "the server takes no connections yet; this passes once it has caught up"),
+    ("not accepting connections", "the server takes no connections yet; this passes once it has caught up"),
     ("too many clients", "the server has no connection left; run fewer processes, or raise its max_connections"),
     ("too many connections", "this user or database has no connection left; run fewer processes, or raise its connection limit"),
     ("remaining connection slots", "the server has no connection left; run fewer processes, or raise its max_connections"),
@@ -107,7 +108,7 @@ def tell(error: BaseException, place: str = "") -> LedgerError:
         return LedgerError(f"the file{at} is not a whole SQLite database; name another by database_url, or put it back from the backup")
     if classify(error) is Fault.OTHER:
         return LedgerError(f"the database{at} refuses a statement ({_code(error)})")
-    return LedgerUnavailableError(f"the database{at} is not available: {_why(error)}")
+    return LedgerUnavailableError(f"the database{at} is not available: {why(error)}")
 
 
 def _is_no_database(error: BaseException) -> bool:
@@ -128,13 +129,14 @@ def _code(error: BaseException) -> str:
     return " ".join(part for part in (type(cause).__name__, code, constraint) if part)
 
 
-def _why(error: BaseException) -> str:
+def why(error: BaseException) -> str:
+    """Return in words why the database refuses, with the cure where there is one; no value of a statement."""
     if isinstance(error, sa.exc.TimeoutError):
         return "all connections are in use"
     cause = _cause(error)
     code = getattr(cause, "sqlite_errorcode", None)
     if code is not None:
-        return _GONE.get(code & 0xFF, "it is locked by another writer")
+        return _GONE.get(code & 0xFF, "it is locked by another writer; this passes once that one is done (`lsof` names who has it open)")
     if getattr(cause, "sqlstate", None) is None and isinstance(cause, psycopg.Error):
         # The client library's words name user and host, and on some systems more: they are recognized, never repeated.
         text = str(cause).lower()

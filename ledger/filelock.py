@@ -6,11 +6,41 @@ import time
 from pathlib import Path
 from typing import Final, Self
 
+import structlog
+
 from ledger.errors import ConfigurationError
 from ledger.filewatch import Identity, identity
 
 _TURN_SECONDS: Final = 2.0  # in which another process that starts too makes the file
 _PAUSE_SECONDS: Final = 0.01
+_log = structlog.get_logger("ledger")
+
+
+def missing(database: str) -> str:
+    """Return what to say where there is no such database file: one that a process still has open was taken away from it."""
+    return _taken(database) if _held(database) else ""
+
+
+def _taken(database: str) -> str:
+    return (
+        f"the database file {database} is gone while another process still has it open; stop that process first, then put"
+        " the file back from the backup, or start anew"
+    )
+
+
+def _held(database: str) -> bool:
+    """Return whether a process has this database open. Makes nothing."""
+    try:
+        handle = os.open(f"{database}.lock", os.O_RDWR)
+    except OSError:
+        return False
+    try:
+        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError:
+        return True
+    finally:
+        os.close(handle)
+    return False
 
 
 class FileLock:
@@ -37,10 +67,7 @@ class FileLock:
             raise ConfigurationError(f"the database file {database} cannot be opened: {error.strerror}") from None
         if not _may_be_made(place, handle):
             os.close(handle)
-            raise ConfigurationError(
-                f"the database file {database} is gone while another process still has it open; stop that process first, then put"
-                " the file back from the backup, or start anew"
-            )
+            raise ConfigurationError(_taken(database))
         try:
             fcntl.flock(handle, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
         except OSError:
@@ -87,4 +114,5 @@ def _opened(place: Path) -> Identity:
         made = os.fstat(handle)
     finally:
         os.close(handle)
+    _log.info("ledger.database_made", file=str(place))  # whoever expected a record here must be able to see that there was none
     return made.st_dev, made.st_ino

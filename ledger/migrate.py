@@ -63,6 +63,11 @@ def check(engines: Engines) -> None:
     """Raise SchemaTooOldError or SchemaTooNewError unless the schema is of this version."""
     try:
         if not _current(engines):
+            if not _has_tables(engines):
+                raise SchemaTooOldError(
+                    f"the database {engines.place} is empty: put it back from the backup if it had a record; else the first start, or"
+                    " gateway database migrate, makes its tables"
+                )
             raise SchemaTooOldError("the database is older than this version; run: gateway database migrate")
     except (sa.exc.SQLAlchemyError, psycopg.Error) as error:
         raise tell(error, engines.place) from error
@@ -78,6 +83,11 @@ def _config() -> Config:
 def _current(engines: Engines) -> bool:
     with engines.turn(), engines.write.connect() as connection:
         return _up_to_date(connection)
+
+
+def _has_tables(engines: Engines) -> bool:
+    with engines.turn(), engines.write.connect() as connection:
+        return bool(sa.inspect(connection).get_table_names())
 
 
 def _up_to_date(connection: sa.Connection) -> bool:

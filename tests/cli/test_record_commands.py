@@ -237,6 +237,21 @@ def test_a_lost_key_file_is_named_and_none_is_made(command: Command, tmp_path: P
     assert findings(command)["key file"][0][0] == "ok"
 
 
+def test_a_database_that_was_taken_away_is_not_one_that_was_never_there(command: Command, tmp_path: Path) -> None:
+    """B165: deleted under a live process, deleted and nobody there, or emptied: each is told, and none is made."""
+    register(tmp_path)
+    place = tmp_path / "var" / "gateway.db"
+    with opened(tmp_path):
+        place.unlink()
+        assert any(row[0] == "fault" and "is gone while another process" in row[1] for row in findings(command)["database"])
+        assert "stop that process first" in command("operations", "list").err
+    assert any(row[0] == "note" and "from the backup" in row[2] for row in findings(command)["database"])
+    assert "or put it back from the backup" in command("operations", "list").err
+    assert not place.exists()
+    place.touch()
+    assert any(row[0] == "fault" and "is empty: put it back" in row[1] for row in findings(command)["database"])
+
+
 def test_an_unreachable_database_names_the_setting_and_no_password(command: Command) -> None:
     """Where the address came from stands in the error: an option, a variable, or the file."""
     url = "postgresql://user:PASSWORD@127.0.0.1:1/db"

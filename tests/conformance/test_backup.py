@@ -1,5 +1,6 @@
 """A backup is of one moment while others write, and comes back whole, on both databases (MISSION H5)."""
 
+import resource
 import threading
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,7 +11,7 @@ import pytest
 from cli.backup import bring_back, make
 from cli.failure import CommandError
 from ledger import queries
-from ledger.errors import ConfigurationError
+from ledger.errors import ConfigurationError, LedgerError
 from ledger.ledger import Ledger
 from ledger.vault import Vault
 from schemas.commands import Register
@@ -29,6 +30,22 @@ def home(ledger: Ledger, folder: Path) -> Any:
 
 def opened(database: Database, vault: Vault) -> Ledger:
     return Ledger.open(database.url, vault=vault, contracts={"reports": REPORTS}, migrate=False)
+
+
+def test_a_backup_without_room_says_so_and_leaves_nothing(database: Database, vault: Vault, tmp_path: Path) -> None:
+    """B165: a disk that fills up under the copy is named with the cure, and what was written of it is given back."""
+    ledger = opened(database, vault)
+    fill(Record(ledger.engines, vault))
+    house = home(ledger, tmp_path)
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (64, hard))  # no file may grow beyond: as full as a disk gets in a test
+    try:
+        with pytest.raises((CommandError, LedgerError), match=r"copy.* cannot be (made|written): .*"):
+            make(house, tmp_path / "copy", lambda _count: None)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert not list(tmp_path.glob("copy*"))
+    ledger.close()
 
 
 def test_a_backup_comes_back(database: Database, empty_database: Database, vault: Vault, tmp_path: Path) -> None:

@@ -51,6 +51,29 @@ def test_a_file_that_is_gone_takes_no_more_writes(live: Ledger, tmp_path: Path, 
     assert str(place) in live.trouble()
 
 
+@pytest.mark.parametrize("how", ["deleted", "replaced"])
+def test_a_new_connection_makes_no_file_and_follows_none(live: Ledger, tmp_path: Path, how: str) -> None:
+    """A pool that dials after the file has gone reads no empty or foreign record, and leaves nothing behind (B165)."""
+    place = tmp_path / "gateway.db"
+    live.write_now(_beat("a"))
+    place.rename(tmp_path / "away")
+    if how == "replaced":
+        shutil.copy(tmp_path / "away", place)
+    live.engines.read.dispose()
+    live.engines.write.dispose()
+    with pytest.raises(LedgerUnavailableError, match="is gone or another one stands in its place"):
+        live.read_now(heartbeats)
+    assert place.exists() == (how == "replaced")
+
+
+def test_a_first_start_says_that_there_was_no_record(tmp_path: Path) -> None:
+    """Whoever expected a record at this address finds a line that none was there; the next start has none (B165)."""
+    for made in (1, 0):
+        with capture_logs() as logs:
+            open_engines(f"sqlite:///{tmp_path}/gateway.db").close()
+        assert [entry["event"] for entry in logs].count("ledger.database_made") == made
+
+
 def test_a_file_lost_between_begin_and_commit_is_not_acknowledged(tmp_path: Path, vault: Vault) -> None:
     """The commit itself succeeds, into a file without a name: the caller is not told that it is stored (B165)."""
     place = tmp_path / "gateway.db"

@@ -9,6 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cli.configuration import load
+from cli.diagnosis import diagnose
+from cli.world import RealWorld
 from ledger.engine import Engines, open_engines
 from ledger.errors import ConfigurationError, SecretMissingError, VaultError, WrongKeyError
 from ledger.keyfile import load_or_create_keys
@@ -201,3 +204,12 @@ def test_a_sealed_database_is_known_without_its_key(database: Database, empty_da
     assert not sealed(database.url)
     Ledger.open(database.url, vault=vault, contracts={}).close()
     assert sealed(database.url)
+
+
+def test_a_lost_key_file_is_a_fault_on_both_databases(database: Database, empty_database: Database, vault: Vault, tmp_path: Path) -> None:
+    """What a start would refuse `doctor` names before it, and a first start is none (H4)."""
+    Ledger.open(database.url, vault=vault, contracts={}, migrate=False).close()
+    for url, level in ((database.url, "fault"), (empty_database.url, "note")):
+        found = load(file=None, environment={}, folder=tmp_path, options={"database_url": url})
+        assert [finding.level for finding in diagnose(found, RealWorld()) if finding.about == "key file"] == [level]
+    assert not (tmp_path / "var" / "master.key").exists()
