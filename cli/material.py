@@ -25,6 +25,7 @@ from schemas.world import World
 
 AGE_SECONDS: Final = 1.0
 """How old what is known may be, where no commit has told of a change."""
+QUIET_SECONDS: Final = 60.0  # between two lines of the log about one outage
 VAULT: Final = "vault:"
 _log = structlog.get_logger("house")
 
@@ -91,7 +92,7 @@ def renewer(material: "Material", world: World) -> Callable[[], Awaitable[None]]
         try:
             await material.reread()
         except LedgerError as error:
-            _log.warning("house.material_stale", error=type(error).__name__)
+            _log.warning("house.material_stale", error=type(error).__name__, fault=str(error))
 
     return renew
 
@@ -137,6 +138,7 @@ class Material:
                 loop.call_soon_threadsafe(news.set)
 
         forget = self._ledger.on_change(heard)
+        told: float | None = None  # when the log last said that this fails: not every second of an outage
         try:
             while True:
                 with contextlib.suppress(TimeoutError):
@@ -145,8 +147,13 @@ class Material:
                 try:
                     if await self.refresh():
                         changed()
+                    told = None
                 except Exception as error:  # noqa: BLE001 - what is known still serves, the record answers for revocations, and the next look may do better
-                    _log.warning("house.material_stale", error=type(error).__name__)
+                    now = self._world.monotonic()
+                    if told is None or now - told >= QUIET_SECONDS:
+                        told = now
+                        fault = str(error) if isinstance(error, LedgerError) else ""
+                        _log.warning("house.material_stale", error=type(error).__name__, fault=fault)
         finally:
             forget()
 

@@ -196,7 +196,7 @@ class Process:
             if await self._material.refresh():
                 self._remake()
         except LedgerError as error:
-            _log.warning("house.material_stale", error=type(error).__name__)
+            _log.warning("house.material_stale", error=type(error).__name__, fault=str(error))
 
     async def _beat(self) -> None:
         """Say that the reconciler has started: readiness need not wait for the first beats of its duties."""

@@ -8,12 +8,12 @@ import sqlalchemy as sa
 
 from ledger.beats import paused
 from ledger.errors import LedgerError
-from ledger.history import fold_rows, link, text_hash
+from ledger.history import MAX_ACTOR, MAX_CAUSE, fold_rows, link, text_hash
 from ledger.rows import from_row, history_text_row
 from ledger.tables import LIVE, UNPROVEN, deliveries, history, history_texts, operations
 from ledger.tables_upkeep import tombstones
 from ledger.transaction import View
-from schemas.operation import FOLDED, SECOND, Micros, Operation
+from schemas.operation import FOLDED, IDENTITY, SECOND, Micros, Operation
 from schemas.states import ACTIVE, FINAL, PARKED, State
 
 STUCK_SECONDS = 300
@@ -128,12 +128,26 @@ def verify_operation(view: View, operation: Operation) -> Iterator[Fault]:
         return
     yield from _texts(view, operation, {row["seq"]: row for row in chain.rows})
     folded = fold_rows(chain.rows)
+    yield from _identity(operation, chain.rows[0], folded)
     for name in FOLDED:
         value = getattr(operation, name)
         default = False if name == "unverified" else None
         expected_value = folded.get(name, default)
         if expected_value != (str(value) if isinstance(value, str) else value):
             yield Fault(operation=operation.id, seq=operation.history_seq, fault=f"the record's {name} is not what its history says")
+
+
+def _identity(operation: Operation, first: Mapping[str, Any], folded: Mapping[str, Any]) -> Iterator[Fault]:
+    """Compare whose the operation is, and what was asked, with what its first row says."""
+    same = {
+        "subject": operation.subject[:MAX_ACTOR] == first["actor"],
+        "request_fingerprint": operation.request_fingerprint[:MAX_CAUSE] == first["cause_id"],
+    }
+    if "owner" in folded:  # rows that were written before it stood there say less
+        same |= {name: getattr(operation, name) == folded.get(name) for name in IDENTITY}
+    for name, kept in same.items():
+        if not kept:
+            yield Fault(operation=operation.id, seq=1, fault=f"the record's {name} is not what its history says")
 
 
 class _Chain:

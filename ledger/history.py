@@ -20,6 +20,7 @@ from schemas.operation import Micros
 _VERSION = b"gateway-history-1"
 _ORDER = ("operation", "seq", "at", "actor", "from_state", "to_state", "cause", "cause_id", "code", "changes", "text_hash")
 _MAX_TEXT = 4000
+MAX_ACTOR = MAX_CAUSE = 200
 
 
 def link(row: Mapping[str, Any], prev_hash: bytes) -> bytes:
@@ -61,11 +62,11 @@ def make_row(
         "operation": operation,
         "seq": seq,
         "at": at,
-        "actor": actor[:200],
+        "actor": actor[:MAX_ACTOR],
         "from_state": from_state,
         "to_state": str(step.to),
         "cause": str(step.cause),
-        "cause_id": step.cause_id[:200],
+        "cause_id": step.cause_id[:MAX_CAUSE],
         "code": step.code[:100],
         "changes": write_changes(step.changes),
         "text_hash": b"",

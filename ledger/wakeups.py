@@ -16,11 +16,13 @@ import sqlalchemy as sa
 import structlog
 
 from ledger.engine import Engines
+from ledger.faults import tell
 
 CHANNEL: Final = "gateway_changed"
 PAUSE_SECONDS: Final = 0.05  # between two NOTIFYs: at most 20 a second
 FALLBACK_SECONDS: Final = 1.0  # a NOTIFY is lost with the process that owed it: look anyway
 POLL_SECONDS: Final = 0.03
+QUIET_SECONDS: Final = 60.0  # between two lines about one outage
 PAYLOAD_BYTES: Final = 7_900  # PostgreSQL takes less than 8,000
 _EVERYTHING: Final = "*"
 _DUE: Final = "!"  # first character of a payload: errands are due
@@ -93,12 +95,16 @@ class PostgresWakeups:
 
     def _keep(self, work: Callable[["psycopg.Connection[Any]"], None]) -> None:
         """Do `work` on a connection until the end, dialling anew when the connection is lost."""
+        told: float | None = None  # when the log last said so: not at every dial of an outage
         while not self._stop.is_set():
             try:
                 with self._engines.dial() as connection:
+                    told = None
                     work(connection)
             except (psycopg.Error, sa.exc.SQLAlchemyError, OSError) as error:
-                _log.warning("ledger.wakeups_lost", error=type(error).__name__)
+                if told is None or time.monotonic() - told >= QUIET_SECONDS:
+                    told = time.monotonic()
+                    _log.warning("ledger.wakeups_lost", error=type(error).__name__, fault=str(tell(error, self._engines.place)))
                 self.listening.clear()
                 self._listener(None, True)
                 self._stop.wait(self._fallback)

@@ -2,7 +2,7 @@
 
 from schemas.commands import Intent
 from schemas.decision import Step
-from schemas.operation import SECOND, Micros, Operation
+from schemas.operation import IDENTITY, SECOND, Micros, Operation
 from schemas.states import Cause, Mode, Question, State
 
 
@@ -68,7 +68,8 @@ def begin(intent: Intent, now: Micros, *, waits_for: str | None = None) -> tuple
         **changes,  # type: ignore[arg-type] # names and types are those of the folded fields above
     )
     code = {Mode.SEND: "registered", Mode.EXTERNAL: "registered_external", Mode.ADOPT: "adopted"}[intent.mode]
-    step = Step(to=state, cause=Cause.REQUEST, cause_id=intent.request_fingerprint, code=code, changes=changes)
+    whose = {name: value for name in IDENTITY if (value := getattr(operation, name)) is not None}
+    step = Step(to=state, cause=Cause.REQUEST, cause_id=intent.request_fingerprint, code=code, changes={**changes, **whose})
     return operation, step
 
 

@@ -146,3 +146,6 @@ FOLDED = (
     "waits_for", "effects",
 )  # fmt: skip
 """Names of the folded fields: history rows carry their changes, and nothing else changes them."""
+
+IDENTITY = ("owner", "subject", "provider", "origin", "trace_id", "authorized_by")
+"""Names of the fields that the first history row says once and for all: whose it is, and who wanted it (D6). Rows of 0.1 lack them."""

@@ -41,6 +41,9 @@ def test_a_clean_record_verifies(command: Command, tmp_path: Path) -> None:
         ("UPDATE history SET code = 'forged' WHERE operation = ? AND seq = 2", "changed row"),
         ("DELETE FROM history WHERE operation = ? AND seq = 1", "missing row"),
         ("UPDATE operations SET cancel_by = 'nobody' WHERE id = ?", "the record's cancel_by is not what its history says"),
+        ("UPDATE operations SET owner = 'eve' WHERE id = ?", "the record's owner is not what its history says"),
+        ("UPDATE operations SET subject = 'eve' WHERE id = ?", "the record's subject is not what its history says"),
+        ("UPDATE operations SET authorized_by = 'eve' WHERE id = ?", "the record's authorized_by is not what its history says"),
     ],
 )
 def test_tampering_is_found_with_its_row(command: Command, tmp_path: Path, statement: str, fault: str) -> None:

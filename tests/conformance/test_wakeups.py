@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from structlog.testing import capture_logs
 
 from ledger.engine import open_engines
 from ledger.ledger import Ledger
@@ -79,6 +80,21 @@ def test_what_changed_is_heard_by_others_only(pair: tuple[PostgresWakeups, Postg
     other.publish({"op_2"}, due=False)
     assert at_one.wait_for((frozenset({"op_2"}), False))
     assert at_one.heard == [(frozenset({"op_2"}), False)]
+
+
+def test_an_outage_is_told_once_and_with_its_cause() -> None:
+    """B162: a server that is down for the night fills no log: each of the two threads says once what it is, while all keep looking."""
+    engines, ear = open_engines("postgresql://user:PASSWORD@127.0.0.1:1/db"), Ear()
+    one = PostgresWakeups(engines, ear, fallback=0.01)
+    with capture_logs() as logs:
+        one.start()
+        with ear.ready:
+            assert ear.ready.wait_for(lambda: len(ear.heard) > 6, LIMIT)
+        one.close(LIMIT)
+    engines.close()
+    faults = [entry["fault"] for entry in logs if entry["event"] == "ledger.wakeups_lost"]
+    assert len(faults) == 2
+    assert all("127.0.0.1:1/db is not available: nobody listens there" in fault for fault in faults)
 
 
 @ON_POSTGRES
