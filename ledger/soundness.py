@@ -97,6 +97,10 @@ def _references(view: View) -> list[str]:
     known = sa.exists().where(h.operation == o.id, h.seq == o.verdict_seq, h.cause == o.verdict_cause)
     query = sa.select(o.id).where(o.verdict_seq.is_not(None), ~known).order_by(o.id).limit(MOST)
     faults = [f"operations row {row.id} has a verdict that its history does not have" for row in view.connection.execute(query)]
+    a = artifacts.c
+    stored = sa.exists().where(a.id == o.result_artifact, a.operation == o.id, a.sha256 == o.result_sha256)
+    query = sa.select(o.id).where(o.result_artifact.is_not(None), ~stored).order_by(o.id).limit(MOST)
+    faults += [f"operations row {row.id} has a result that artifacts does not have so" for row in view.connection.execute(query)]
     for table in _OF_OPERATIONS:
         keys = list(table.primary_key.columns)
         owned = sa.exists().where(o.id == table.c.operation)

@@ -86,6 +86,15 @@ def test_a_row_that_breaks_a_constraint_is_named(record: Record) -> None:
     assert "belongs to an operation that is not there" in faults
 
 
+@pytest.mark.parametrize(
+    "change", ["DELETE FROM artifacts", "UPDATE artifacts SET sha256 = 'forged'", "UPDATE artifacts SET operation = 'op_gone'"]
+)
+def test_a_result_that_is_not_as_it_was_stored_is_named(record: Record, change: str) -> None:
+    """F1, D5: the history has a result's digest; a row of artifacts that is gone, altered or somebody else's is found by it."""
+    unguarded(record.engines, change)
+    assert f"operations row {intent(1).id} has a result that artifacts does not have so" in found(record.engines, record.vault)
+
+
 def test_a_missing_index_or_constraint_is_told(record: Record) -> None:
     """What a hand or a partial restore took away is told by its name."""
     with record.engines.begin() as connection:
