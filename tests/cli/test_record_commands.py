@@ -1,6 +1,7 @@
 """`gateway audit`, `database` and `doctor`: tampering, schema and misconfigurations are named with the row or the cure."""
 
 import json
+import re
 import sqlite3
 from pathlib import Path
 
@@ -375,7 +376,7 @@ def test_faults_of_a_contract_come_with_their_lines(command: Command, tmp_path: 
     lines = done.out.splitlines()
     assert "./reports.toml: ok (reports, 1 sample)" in lines
     assert sum(line.startswith("./bad.toml:") for line in lines) >= 2
-    assert any(line.startswith("./wrong.toml: sample tampered: expected valid") for line in lines)
+    assert any(re.match(r"\./wrong\.toml:\d+: sample tampered: expected valid", line) for line in lines)
     assert "./none.toml: No such file or directory" in lines
     assert len(command("contracts", "check", "./bad.toml", "--json").json()[0]["faults"]) >= 2
 
@@ -402,7 +403,7 @@ def test_what_a_contract_leaves_out_is_noted(command: Command, tmp_path: Path) -
     told = done.out.splitlines()
     assert told[0] == "./polled.toml: ok (polled, 0 samples)"
     assert [line.split(": ")[2][:10] for line in told[1:]] == ["no [signat", "no [create", "no [[sampl"]
-    assert "receive-only" in command("contracts", "check", "stripe").out
+    assert "receive-only" in command("contracts", "check", "slack").out
 
 
 def test_sample_answers_are_judged_too(command: Command, tmp_path: Path) -> None:
