@@ -431,3 +431,11 @@ def test_a_contract_with_faults_stops_the_configuration(command: Command, tmp_pa
     done = command("providers", "check")
     assert done.code == 2
     assert "providers.reports: contract ./reports.toml: line 2: x: " in done.err
+
+
+def test_doctor_names_what_an_account_that_only_receives_lacks(command: Command, tmp_path: Path) -> None:
+    """Receiving alone is no fault; the note says what would make calls possible."""
+    (tmp_path / "gateway.toml").write_text('[providers.github]\ncontract = "github"\nsecrets = ["env:REPORTS_SECRET"]\n', encoding="utf-8")
+    (note,) = [row for row in command("doctor", "--json").json() if row["level"] == "note" and row["about"] == "provider github"]
+    assert note["found"] == "deliveries are received, operations refused"
+    assert "owner, repo in [providers.github.params]" in note["cure"]
