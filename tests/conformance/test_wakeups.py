@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from structlog.testing import capture_logs
 
+from ledger.commits import News
 from ledger.engine import open_engines
 from ledger.ledger import Ledger
 from ledger.vault import Vault
 from ledger.wakeups import PAYLOAD_BYTES, FileWakeups, PostgresWakeups, decode, encode
-from ledger.writer import News
 from schemas.commands import Beat
 from tests.conformance.conftest import LIMIT, Database
 
