@@ -9,7 +9,7 @@ from typing import Any, Final
 
 from cli.failure import CommandError
 from cli.house import House
-from ledger.backup import FILES, backup, restore
+from ledger.backup import FILES, backup, restore, want_empty
 from ledger.engine import open_engines
 
 MANIFEST: Final = "manifest.json"
@@ -80,15 +80,19 @@ def bring_back(database_url: str, artifact_dir: str, folder: Path, tell: Tell) -
         raise CommandError(f"this is a backup of {manifest['database']}; it cannot be brought into {kind}")
     engines = open_engines(database_url)
     try:
+        want_empty(engines)
+        _results_back(folder, Path(artifact_dir), manifest["missing"])  # before the record: a run that was killed may be run again
         restore(engines, folder, manifest["schema"], tell)
     finally:
         engines.close()
-    place = Path(artifact_dir)
+    return manifest
+
+
+def _results_back(folder: Path, place: Path, missing: list[str]) -> None:
     place.mkdir(mode=0o700, parents=True, exist_ok=True)
     for artifact, digest in _listed(folder):
-        if artifact not in manifest["missing"] and _copied(folder / ARTIFACTS / artifact, place / artifact) != digest:
+        if artifact not in missing and _copied(folder / ARTIFACTS / artifact, place / artifact) != digest:
             raise CommandError(f"{folder} is damaged: {ARTIFACTS}/{artifact}")
-    return manifest
 
 
 def _ours(draft: Path, path: Path) -> bool:

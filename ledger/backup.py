@@ -47,15 +47,20 @@ def backup(engines: Engines, folder: Path, tell: Tell) -> str:
     return revision
 
 
-def restore(engines: Engines, folder: Path, revision: str, tell: Tell) -> None:
-    """Bring a copy into an empty database. The next start migrates it, where it is older. Raises ConfigurationError."""
+def want_empty(engines: Engines) -> None:
+    """Raise ConfigurationError unless the database has no table."""
     with engines.turn(), engines.write.connect() as connection:
         if sa.inspect(connection).get_table_names():
             raise ConfigurationError(f"the database {engines.place} is not empty; name another one by --database-url")
-        connection.rollback()
-        if not engines.postgres:
+
+
+def restore(engines: Engines, folder: Path, revision: str, tell: Tell) -> None:
+    """Bring a copy into an empty database. The next start migrates it, where it is older. Raises ConfigurationError."""
+    want_empty(engines)
+    if not engines.postgres:
+        with engines.turn(), engines.write.connect() as connection:
             _restore_sqlite(connection, folder, tell)
-            return
+        return
     migrate_to(engines, revision)
     with engines.write.connect() as connection, connection.begin():
         connection.execute(sa.text("SET LOCAL statement_timeout = 0"))

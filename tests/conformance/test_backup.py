@@ -1,5 +1,6 @@
 """A backup is of one moment while others write, and comes back whole, on both databases (MISSION H5)."""
 
+import hashlib
 import resource
 import threading
 from pathlib import Path
@@ -7,6 +8,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import sqlalchemy as sa
 
 from cli.backup import bring_back, make
 from cli.failure import CommandError
@@ -46,6 +48,26 @@ def test_a_backup_without_room_says_so_and_leaves_nothing(database: Database, va
         resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
     assert not list(tmp_path.glob("copy*"))
     ledger.close()
+
+
+def test_a_restore_that_is_cut_may_be_run_again(database: Database, empty_database: Database, vault: Vault, tmp_path: Path) -> None:
+    """H5: the results come before the record, so that what failed between them left an empty database, which the next run takes."""
+    ledger = opened(database, vault)
+    fill(Record(ledger.engines, vault))
+    house = home(ledger, tmp_path)
+    (tmp_path / "artifacts" / FILE.key).write_bytes(b"a,b")
+    ledger.write_now(Register(intent=intent(100), now=NOW))
+    with ledger.engines.begin() as connection:
+        connection.execute(sa.text("UPDATE artifacts SET sha256 = :digest"), {"digest": hashlib.sha256(b"a,b").hexdigest()})
+    make(house, tmp_path / "copy", lambda _count: None)
+    ledger.close()
+    blocked = tmp_path / "back" / FILE.key
+    blocked.mkdir(parents=True)  # no file can be written there
+    with pytest.raises(OSError, match=r"directory"):
+        bring_back(empty_database.url, str(tmp_path / "back"), tmp_path / "copy", lambda _count: None)
+    blocked.rmdir()
+    bring_back(empty_database.url, str(tmp_path / "back"), tmp_path / "copy", lambda _count: None)
+    assert blocked.read_bytes() == b"a,b"
 
 
 def test_a_backup_comes_back(database: Database, empty_database: Database, vault: Vault, tmp_path: Path) -> None:
