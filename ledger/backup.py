@@ -48,9 +48,11 @@ def backup(engines: Engines, folder: Path, tell: Tell) -> str:
 
 
 def want_empty(engines: Engines) -> None:
-    """Raise ConfigurationError unless the database has no table."""
+    """Raise ConfigurationError unless the database has no row: a restore that was killed on PostgreSQL leaves empty tables of ours."""
     with engines.turn(), engines.write.connect() as connection:
-        if sa.inspect(connection).get_table_names():
+        there = set(sa.inspect(connection).get_table_names())
+        rows = (sa.select(sa.literal(1)).select_from(table).limit(1) for table in metadata.sorted_tables if table.name in there)
+        if there - set(_tables()) - {"alembic_version"} or any(connection.execute(query).first() for query in rows):
             raise ConfigurationError(f"the database {engines.place} is not empty; name another one by --database-url")
 
 
