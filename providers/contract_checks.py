@@ -7,6 +7,7 @@ from typing import Any, Final
 from providers.contract_faults import Faults, Path
 from providers.contract_jobs import check_job
 from providers.contract_parts import expressions, places, request, template, tried
+from providers.contract_sense import check_sense
 from providers.places import compile_place
 from providers.verification.times import UNITS
 from schemas.contract import Auth, EventMap, ListRule, RetryRules
@@ -36,6 +37,7 @@ def check_sections(sections: Sections, faults: Faults, base: Path = ()) -> None:
         if check := checks.get(type(section)):
             check(section, faults)
     check_job(sections, faults, base)
+    check_sense(sections, faults, base)
 
 
 def check_complete(document: Mapping[str, Any], faults: Faults) -> None:
