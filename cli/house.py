@@ -202,8 +202,10 @@ def gate(
     late: Callable[[], Sequence[str]] | None = None,
 ) -> "Gate":
     """Return what the HTTP edge is given."""
+    from gateway.counts import Metrics
     from gateway.gate import Gate, nothing_late, unrefreshed
 
+    metrics = Metrics()
     return Gate(
         ledger=house.ledger,
         endpoints=endpoints,
@@ -211,6 +213,8 @@ def gate(
         world=house.world,
         open_artifact=opener(store(house.settings)),
         refresh=refresh or unrefreshed,
+        count=metrics.count,
+        metrics=metrics,
         expects_reconciler=expects_reconciler,
         late=late or nothing_late,
         closing=closing,

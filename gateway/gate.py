@@ -5,6 +5,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequenc
 from dataclasses import dataclass, field
 
 from gateway.bounds import Bodies
+from gateway.counts import Metrics
 from gateway.lines import Lines
 from ledger.ledger import Ledger
 from providers.verification import NO_KEYS, KeyStore, Verifier
@@ -89,6 +90,7 @@ class Gate:
     world: World
     open_artifact: ArtifactOpener
     count: Counter = field(default=uncounted)
+    metrics: Metrics = field(default_factory=Metrics)
     refresh: Callable[[], Awaitable[None]] = unrefreshed  # read stored secrets and published keys anew, now
     expects_reconciler: bool = False  # it runs in this process: readyz demands fresh heartbeats
     lines: Lines = field(default_factory=Lines)  # of the log about strangers

@@ -8,7 +8,7 @@ from typing import Final
 
 from pydantic import BaseModel
 
-from gateway import bundle, deliveries, health, operations, petitions, results
+from gateway import bundle, deliveries, health, metrics, operations, petitions, results
 from gateway.call import Handler
 from schemas import api, api_bundle
 
@@ -225,6 +225,14 @@ ROUTES: Final[tuple[Route, ...]] = (
         handler=health.ready,
         statuses=(200, 503),
         view=api.HealthView,
+    ),
+    Route(
+        method="GET",
+        path="/metrics",
+        scope=None,
+        summary="Counts of this process, duties and operations, in the text format of Prometheus.",
+        handler=metrics.expose,
+        statuses=(200,),
     ),
 )
 EVERY_SCOPED: Final = ("unauthenticated", "missing_scope", "busy", "unavailable", "internal_error")

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Concatenate, Final, ParamSpec, Self, TypeVar, overload
 
 from ledger.backlog import tend
+from ledger.commits import News, Parts, no_crash
 from ledger.engine import Engines, open_engines
 from ledger.migrate import check
 from ledger.migrate import migrate as bring_up_to_date
@@ -14,7 +15,7 @@ from ledger.readers import Readers
 from ledger.transaction import View
 from ledger.vault import Vault
 from ledger.wakeups import ClockWakeups, FileWakeups, PostgresWakeups
-from ledger.writer import News, Parts, Writer, no_crash
+from ledger.writer import Writer
 from schemas.commands import (
     AddKey,
     ApiKey,

@@ -160,6 +160,12 @@ def live_providers(view: View) -> list[str]:
     return list(view.connection.execute(sa.select(_op.provider).where(sa.text(tables.LIVE)).distinct().order_by(_op.provider)).scalars())
 
 
+def live_counts(view: View) -> dict[tuple[str, State], int]:
+    """Return how many operations that are not final each provider has in each state. A walk of the index of what lives."""
+    query = sa.select(_op.provider, _op.state, sa.func.count()).where(sa.text(tables.LIVE)).group_by(_op.provider, _op.state)
+    return {(provider, State(state)): count for provider, state, count in view.connection.execute(query)}
+
+
 # --- what belongs to one operation
 
 

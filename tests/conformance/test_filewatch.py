@@ -73,7 +73,7 @@ def test_a_wal_that_sqlite_itself_renews_is_no_loss(live: Ledger, tmp_path: Path
     """Connections come and go, the WAL is checkpointed: the watch stays quiet."""
     for number in range(3):
         live.write_now(_beat(str(number)))
-        live._writer._hang_up()
+        live._writer.commits.close()
         live.engines.read.dispose()
         other = open_engines(f"sqlite:///{tmp_path}/gateway.db")
         with other.begin():
@@ -125,7 +125,7 @@ def test_refused_writes_are_told_once_a_minute_and_their_end_too(tmp_path: Path,
     ledger.write_now(_beat("a"))
     with capture_logs() as logs:
         for step in range(2):
-            connection = ledger._writer._connection
+            connection = ledger._writer.commits.connection
             assert connection is not None
             driver: Any = connection.connection.driver_connection
             driver.execute(f"PRAGMA max_page_count={driver.execute('PRAGMA page_count').fetchone()[0]}")
@@ -133,7 +133,7 @@ def test_refused_writes_are_told_once_a_minute_and_their_end_too(tmp_path: Path,
             assert any(isinstance(ticket.exception(30), LedgerUnavailableError) for ticket in tickets)
             assert "full" in ledger.trouble()
             if step == 0:
-                ledger._writer._connection = ledger.engines.write.connect()  # the refused one was hung up
+                ledger._writer.commits.connection = ledger.engines.write.connect()  # the refused one was hung up
     refused = [entry for entry in logs if entry["event"] == "ledger.writes_refused"]
     assert len(refused) == 1
     assert str(tmp_path) in refused[0]["fault"]

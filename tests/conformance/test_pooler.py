@@ -140,7 +140,7 @@ def test_a_server_that_becomes_a_standby_is_left(postgres_server: PostgresServer
     pid = sa.text("SELECT pg_backend_pid()")
     ledger.write_now(Beat(duty="d", process="p", now=1, ok=True))
     reader = ledger.read_now(lambda view: view.connection.execute(pid).scalar_one())
-    connection = ledger._writer._connection
+    connection = ledger._writer.commits.connection
     assert connection is not None
     driver: Any = connection.connection.driver_connection
     driver.execute("SET SESSION CHARACTERISTICS AS TRANSACTION READ ONLY")
@@ -150,7 +150,7 @@ def test_a_server_that_becomes_a_standby_is_left(postgres_server: PostgresServer
     with psycopg.connect(postgres_server.url("postgres"), autocommit=True) as server:
         server.execute(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'.encode())
         ledger.engines.write.dispose()
-        ledger._writer._hang_up()
+        ledger._writer.commits.close()
         with pytest.raises(LedgerUnavailableError, match="a standby; the address must lead to the primary"):
             ledger.write_now(Beat(duty="d", process="p", now=3, ok=True))
         demanding = open_engines(postgres_server.url(name) + "&target_session_attrs=read-write")

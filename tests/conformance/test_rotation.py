@@ -76,7 +76,7 @@ def test_the_key_is_changed_while_others_serve(database: Database, key_file: Pat
     assert done.unopened == ()
     assert done.sealed >= 6  # request and metadata of two operations, body of two deliveries
     assert request_of(serving, 1) == b'{"kind":"sales"}'  # its key file is read anew
-    serving._writer._followed_at = float("-inf")
+    serving._writer.commits.followed_at = float("-inf")
     filled(serving, 3)
     assert serving.vault.key_id == done.key_id
     assert sweep(rotating, lambda _count: None).sealed == 0
@@ -131,7 +131,7 @@ def test_a_host_without_the_new_key_is_told(database: Database, key_file: Path, 
     rotating = opened(database, key_file)
     rotating.write_now(Switch())
     sweep(rotating, lambda _count: None)
-    other._writer._followed_at = float("-inf")
+    other._writer.commits.followed_at = float("-inf")
     with pytest.raises(LedgerUnavailableError, match=rotating.vault.key_id):
         filled(other, 2)
     with pytest.raises(VaultError, match=f"{rotating.vault.key_id}, which key_file does not hold"):

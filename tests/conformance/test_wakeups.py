@@ -7,11 +7,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from ledger.commits import News
 from ledger.engine import open_engines
 from ledger.ledger import Ledger
 from ledger.vault import Vault
 from ledger.wakeups import PAYLOAD_BYTES, FileWakeups, PostgresWakeups, decode, encode
-from ledger.writer import News
 from schemas.commands import Beat
 from tests.conformance.conftest import LIMIT, Database
 

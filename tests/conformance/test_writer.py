@@ -11,6 +11,7 @@ import psycopg
 import pytest
 import sqlalchemy as sa
 
+from ledger.commits import News, Parts
 from ledger.engine import Engines, open_engines
 from ledger.errors import LedgerBusyError, LedgerClosedError, LedgerError, LedgerUnavailableError
 from ledger.kinds import function_of
@@ -18,7 +19,7 @@ from ledger.ledger import Ledger
 from ledger.queries import api_keys, heartbeats
 from ledger.transaction import Transaction, View
 from ledger.vault import Vault
-from ledger.writer import News, Parts, Writer
+from ledger.writer import Writer
 from schemas.commands import AddKey, Beat, Command, RevokeKey
 from tests.conformance.conftest import LIMIT, MASTER, Database, until
 
@@ -190,7 +191,7 @@ def _cut(bench: Bench) -> None:
                 "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE datname = current_database() AND pid <> pg_backend_pid()"
             )
     else:
-        connection = bench.writer._connection
+        connection = bench.writer.commits.connection
         assert connection is not None
         connection.connection.driver_connection.close()  # type: ignore[union-attr] # a driver's connection
 
@@ -322,7 +323,7 @@ def test_a_full_disk_is_told_and_recovered_from(tmp_path: Path, vault: Vault) ->
     ledger = Ledger.open(url, vault=vault, contracts={})
     ledger.start()
     ledger.write_now(key(1))
-    connection = ledger._writer._connection
+    connection = ledger._writer.commits.connection
     assert connection is not None
     driver: Any = connection.connection.driver_connection
     pages = driver.execute("PRAGMA page_count").fetchone()[0]
@@ -533,7 +534,7 @@ def test_no_transaction_stays_open(ledger: Ledger) -> None:
     """After the answers all connections are back in their pools: nothing pins the WAL (B117, B122)."""
     asyncio.run(_read_often(ledger))
     assert ledger.engines.read.pool.checkedout() == 0  # type: ignore[attr-defined] # a QueuePool
-    connection = ledger._writer._connection
+    connection = ledger._writer.commits.connection
     assert connection is None or not connection.in_transaction()
 
 

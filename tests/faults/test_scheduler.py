@@ -99,7 +99,7 @@ def test_no_transaction_is_open_during_a_call(tmp_path: Path, database: Database
 def _nothing_open(home: Whole) -> None:
     engines = home.ledger.engines
     if not engines.postgres:
-        connection = home.ledger._writer._connection
+        connection = home.ledger._writer.commits.connection
         assert connection is not None
         driver: Any = connection.connection.driver_connection
         looks = []

@@ -15,6 +15,7 @@ from typing import Any
 import httpx
 
 from gateway.app import create_app
+from gateway.counts import Metrics
 from gateway.gate import Endpoint, Endpoints, Gate
 from gateway.keys import SCOPES, new_key
 from ledger.ledger import Ledger
@@ -211,7 +212,10 @@ async def house(
             await asyncio.sleep(0)
             yield wanted[offset : offset + 4]
 
+    metrics = Metrics()
+
     def count(name: str, labels: Mapping[str, str]) -> None:
+        metrics.count(name, labels)  # refuses what is not in the table
         counted[name, labels.get("reason", labels.get("status", ""))] += 1
 
     gate = Gate(
@@ -221,6 +225,7 @@ async def house(
         world=world,
         open_artifact=open_artifact,
         count=count,
+        metrics=metrics,
         expects_reconciler=expects_reconciler,
         late=lambda: late or (),
     )
