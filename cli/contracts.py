@@ -74,6 +74,8 @@ def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dic
         except ConfigurationError as error:
             faults.extend(f"providers.{name}: {fault}" for fault in error.faults)
         else:
+            if receives_only(found[name], settings):
+                found[name] = found[name].receiving()
             used = {key: settings.params.get(key, "") for key in sorted(params_of(found[name]))}
             faults.extend(f"providers.{name}.params.{key}: {fault}" for key, text in used.items() if (fault := _constant(text)))
             found[name] = found[name].with_params(used)
@@ -82,6 +84,15 @@ def of_providers(providers: Mapping[str, ProviderSettings], folder: Path) -> dic
     if faults:
         raise ConfigurationError(faults)
     return found
+
+
+def receives_only(contract: Contract, settings: ProviderSettings) -> bool:
+    """Say whether an account with neither credential nor any constant of the contract's requests wants deliveries alone.
+
+    Whoever gives one of them means to make calls, and is told what is missing.
+    """
+    wanted = params_of(contract)
+    return bool(wanted and contract.signatures) and settings.credential is None and not any(settings.params.get(key) for key in wanted)
 
 
 def _constant(text: str) -> str:

@@ -24,6 +24,7 @@ from ledger import backlog, examine, inbox, queries, rowfaults
 from ledger.audit import self_audit
 from ledger.errors import LedgerError
 from ledger.keyfile import load_keys
+from providers.contract import params_of
 from reconciler.conditions import told
 from schemas.operation import SECOND, Micros
 from schemas.settings import Settings
@@ -64,6 +65,11 @@ def diagnose(configuration: Configuration, world: World) -> list[Finding]:
     except LedgerError:
         stored = Stored()  # what is wrong with the record is told below
     for name, provider in settings.providers.items():
+        whole = contract_files.contract(provider.contract, configuration.folder)
+        if contract_files.receives_only(whole, provider):
+            missing = ", ".join(sorted(params_of(whole)))
+            cure = f"give {missing} in [providers.{name}.params] and a credential, to make calls"
+            findings.append(Finding(level="note", about=f"provider {name}", found="deliveries are received, operations refused", cure=cure))
         wrong = provider_faults(provider, contracts[name], stored, world.now())
         findings.extend(Finding(level="fault", about=f"provider {name}", found=fault) for fault in wrong)
         if not wrong:

@@ -12,7 +12,7 @@ from starlette.routing import Route as StarletteRoute
 from starlette.routing import Router
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
-from gateway import openapi
+from gateway import openapi, reference
 from gateway.bounds import CallerGoneError, read_body, refuse_encoding, send_problem
 from gateway.call import Answer, Call
 from gateway.gate import Gate
@@ -42,8 +42,9 @@ def create_app(gate: Gate) -> ASGIApp:
     keyring, watchers = Keyring(gate.ledger, gate.world), Watchers(gate.ledger)
     doors = {(route.method, route.path): _Door(route, gate, keyring, watchers) for route in ROUTES}
     routes = [StarletteRoute(path, door, methods=[method]) for (method, path), door in doors.items()]
-    described = json.dumps(openapi.document(_version())).encode()
-    routes.append(StarletteRoute("/openapi.json", _Fixed(described), methods=["GET"]))
+    described = openapi.document(_version())
+    routes.append(StarletteRoute("/openapi.json", _Fixed(Answer(content=json.dumps(described).encode())), methods=["GET"]))
+    routes.append(StarletteRoute("/docs", _Fixed(reference.page(described)), methods=["GET"]))
     router = Router(routes=routes, redirect_slashes=False)
     read = doors["GET", _OPERATION + "{id}"]
     return _Edge(gate, Receiver(gate), read, router)
@@ -175,12 +176,12 @@ class _Door:
 
 
 class _Fixed:
-    """One JSON document that never changes."""
+    """One answer that never changes."""
 
     __slots__ = ("_answer",)
 
-    def __init__(self, content: bytes) -> None:
-        self._answer = Answer(content=content)
+    def __init__(self, answer: Answer) -> None:
+        self._answer = answer
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send it."""

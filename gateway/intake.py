@@ -121,7 +121,7 @@ def _endpoint(gate: Gate, principal: Principal, body: CreateBody) -> Endpoint:
 def _action(endpoint: Endpoint, body: CreateBody, mode: Mode) -> str:
     kinds = endpoint.contract.kinds()
     if not kinds:
-        raise ProblemError("receive_only", "its contract has no status request: deliveries are recorded, operations cannot be")
+        raise ProblemError("receive_only", "its contract has no status request, or its constants are missing: see gateway doctor")
     if body.action is None and len(kinds) > 1:
         raise fields.invalid(("action", f"is needed: this provider has {', '.join(kinds)}"))
     action = body.action or next(iter(kinds))

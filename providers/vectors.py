@@ -12,12 +12,12 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from providers.contract_faults import ContractError, Faults
+from providers.contract_faults import ContractError, Fault, Faults
 from providers.contract_signature import read_schemes
 from providers.verification import KeyStore, NamedKey, key_urls, verify
 from schemas.contract import SignatureScheme
 from schemas.delivery import InboundRequest, Refused, Secret, Verdict, Verified
-from schemas.operation import SECOND
+from schemas.operation import SECOND, Micros
 
 CaseResult = tuple[str, bool, str]
 """Name of the case, whether it passed, and why it went as it did."""
@@ -27,6 +27,9 @@ def schemes_of(vector: Mapping[str, Any]) -> tuple[SignatureScheme, ...]:
     """Return the schemes that a vector file brings along. Raises ContractError when one is wrong or not supported."""
     faults = Faults()
     values = vector.get("schemes")
+    if not values:
+        told = "no shipped contract has the name of the file's provider, and the file brings no schemes along"
+        raise ContractError((Fault(line=0, key="", message=told),), str(vector.get("provider", "")))
     schemes = read_schemes(values if isinstance(values, list) else [values], faults, listed=True, keys_given=True)
     if faults.all():
         raise ContractError(faults.all(), str(vector.get("provider", "")))
@@ -37,7 +40,7 @@ def run(vector: Mapping[str, Any], schemes: Sequence[SignatureScheme] | None = N
     """Run every case of a vector file, with the file's own schemes unless others are given. Raises ContractError as `schemes_of`."""
     used = schemes_of(vector) if schemes is None else tuple(schemes)
     cases, constants = vector.get("cases"), constants_of(vector)
-    return [_run_case(case, used, constants) for case in (cases if isinstance(cases, list) else [])]
+    return [_run_case(number, case, used, constants) for number, case in enumerate(cases if isinstance(cases, list) else [], start=1)]
 
 
 def request_of(case: Mapping[str, Any]) -> InboundRequest:
@@ -57,8 +60,8 @@ def request_of(case: Mapping[str, Any]) -> InboundRequest:
 
 
 def secrets_of(case: Mapping[str, Any]) -> tuple[Secret, ...]:
-    """Return the key material of a case: `secret`, `secrets` or `public_key`, named by its position."""
-    listed = case.get("secrets") or [case[key] for key in ("secret", "public_key") if case.get(key)]
+    """Return the key material of a case, all that is there of `secrets`, `secret` and `public_key`, named by its position."""
+    listed = [*(case.get("secrets") or ()), *(case[key] for key in ("secret", "public_key") if case.get(key))]
     return tuple(Secret(id=f"secret-{number}", value=str(value).encode()) for number, value in enumerate(listed, start=1))
 
 
@@ -98,15 +101,27 @@ def judge(case: Mapping[str, Any], schemes: Sequence[SignatureScheme], constants
     # A contract may name its schemes otherwise than the file: then all of them are tried, as in production.
     chosen = chosen or list(schemes)
     params = {**(constants or {}), **{str(key): str(value) for key, value in (case.get("params") or {}).items()}}
-    return verify(request_of(case), chosen, secrets_of(case), int(case["now"] * SECOND), params, keys=keys_of(case, chosen))
+    return verify(request_of(case), chosen, secrets_of(case), _arrival(case["now"]), params, keys=keys_of(case, chosen))
 
 
-def _run_case(case: Mapping[str, Any], schemes: Sequence[SignatureScheme], constants: Mapping[str, str]) -> CaseResult:
-    name = str(case.get("name", ""))
-    wanted = case.get("strict_expect", case.get("expect"))
+def _arrival(now: object) -> Micros:
+    if isinstance(now, bool) or not isinstance(now, int | float):
+        raise TypeError("now is unix seconds, as a number")
+    return int(now * SECOND)
+
+
+def _run_case(number: int, case: object, schemes: Sequence[SignatureScheme], constants: Mapping[str, str]) -> CaseResult:
+    if not isinstance(case, Mapping):
+        return f"case {number}", False, "the case cannot be read: it is no object"
+    name = str(case.get("name") or f"case {number}")
+    wanted = case.get("expect") if case.get("strict_expect") is None else case["strict_expect"]
+    if wanted not in {"valid", "invalid"}:
+        return name, False, "expect is neither valid nor invalid"
     try:
         verdict = judge(case, schemes, constants)
-    except (KeyError, TypeError, ValueError, AttributeError, binascii.Error) as error:
+    except KeyError as error:
+        return name, False, f"the case cannot be read: it has no {error}"
+    except (TypeError, ValueError, AttributeError, OverflowError, binascii.Error) as error:
         return name, False, f"the case cannot be read: {type(error).__name__} {error}"
     match verdict:
         case Verified():

@@ -377,6 +377,10 @@ class Contract:
             return self.actions
         return {} if self.status is None else {self.create.action if self.create else "create": self}
 
+    def receiving(self) -> "Contract":
+        """Return the contract of an account that only receives deliveries: without jobs, as a contract without `[status]`."""
+        return replace(self, create=None, recovery=RecoveryRule(), status=None, cancel=None, result=None, list=None, actions={})
+
     def with_params(self, params: Mapping[str, str]) -> "Contract":
         """Return the contract of an account with these constants."""
         actions = {name: replace(action, params=params) for name, action in self.actions.items()}

@@ -1,5 +1,7 @@
 """`gateway simulate`: the misbehaving provider alone, for local development."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Annotated
 
 import typer
@@ -48,15 +50,28 @@ def simulate(
         run_seconds=run_seconds,
         simulate=tuple(fault or ()),
     )
-    typer.echo(f"the simulator listens on http://{host}:{port} (reports: /v1/reports, batches: /v1/batches)")
-    if reports_secret is None:
-        typer.echo(f"its callbacks about reports are signed with {usual.reports_secret}")
-    if batches_secret is None:
-        typer.echo(f"its callbacks about batches are signed with {', '.join(usual.batches_secrets)}")
+
+    def announce(url: str) -> None:
+        typer.echo(f"the simulator listens on {url} (reports: /v1/reports, batches: /v1/batches)")
+        if reports_secret is None:
+            typer.echo(f"its callbacks about reports are signed with {usual.reports_secret}")
+        if batches_secret is None:
+            typer.echo(f"its callbacks about batches are signed with {', '.join(usual.batches_secrets)}")
+
+    with _listening(host, port):
+        try:
+            run(options, RealWorld(), host=host, port=port, announce=announce)
+        except FaultError as error:
+            raise CommandError(str(error), code=WRONG_USAGE) from error
+
+
+@contextmanager
+def _listening(host: str, port: int) -> Iterator[None]:
+    """Say of an address that cannot be had which one it is, and how another is chosen."""
     try:
-        run(options, RealWorld(), host=host, port=port)
-    except FaultError as error:
-        raise CommandError(str(error), code=WRONG_USAGE) from error
+        yield
+    except OSError as error:
+        raise CommandError(f"cannot listen on {host}:{port}: {error.strerror or error}; choose another by --port or --host") from error
 
 
 def _speak(reference: str, host: str, port: int, queue_seconds: float, run_seconds: float) -> None:
@@ -71,7 +86,8 @@ def _speak(reference: str, host: str, port: int, queue_seconds: float, run_secon
     if not contract.kinds():
         raise CommandError(f"{contract.name} is receive-only: it has no jobs to simulate; write [status]", code=WRONG_USAGE)
     fate = Fate(queued=queue_seconds, runs=run_seconds)
-    speak(contract, RealWorld(), fate=fate, host=host, port=port, announce=lambda url: typer.echo(f"{contract.name} listens on {url}"))
+    with _listening(host, port):
+        speak(contract, RealWorld(), fate=fate, host=host, port=port, announce=lambda url: typer.echo(f"{contract.name} listens on {url}"))
 
 
 def _secret(reference: str | None) -> str:

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from cli import setting
 from cli.configuration import Configuration, ConfigurationError, _build, load
-from cli.contracts import of_providers
+from cli.contracts import contract, of_providers, shipped
 from cli.house import constants
 from schemas.settings import Settings
 
@@ -366,3 +366,23 @@ readings = { done = "succeeded" }
     assert "providers.mine.params.region: is missing" in told
     known = of_providers(read(tmp_path, head + 'account = "a1"\nregion = "eu"\nother = "env:WORD"\n').settings.providers, tmp_path)
     assert known["mine"].of("run").params == {"account": "a1", "region": "eu"}
+
+
+def test_an_account_without_constants_and_credential_only_receives(tmp_path: Path) -> None:
+    """H4: the webhooks of a provider need nothing of its job API; whoever gives a credential or one constant is told what is missing."""
+    head = '[providers.github]\ncontract = "github"\nsecrets = ["env:S"]\n'
+    known = of_providers(read(tmp_path, head).settings.providers, tmp_path)["github"]
+    assert not known.kinds()
+    assert known.signatures
+    for more in ('credential = "env:T"\n', '[providers.github.params]\nowner = "acme"\n'):
+        with pytest.raises(ConfigurationError, match=r"params\.repo: is missing"):
+            of_providers(read(tmp_path, head + more).settings.providers, tmp_path)
+    both = head + '[providers.github.params]\nowner = "acme"\nrepo = "r"\n'
+    assert of_providers(read(tmp_path, both).settings.providers, tmp_path)["github"].kinds()
+
+
+def test_every_shipped_contract_that_verifies_starts_with_its_secret_alone(tmp_path: Path) -> None:
+    """Nobody has to know the job API of a provider to receive its callbacks; what a scheme or handshake wants is told by doctor."""
+    named = [name for name in shipped() if contract(name, tmp_path).signatures]
+    text = "".join(f'[providers.{name}]\ncontract = "{name}"\n' for name in named)
+    assert len(of_providers(read(tmp_path, text).settings.providers, tmp_path)) == len(named) > 105

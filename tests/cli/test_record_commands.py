@@ -375,7 +375,8 @@ def test_faults_of_a_contract_come_with_their_lines(command: Command, tmp_path: 
     lines = done.out.splitlines()
     assert "./reports.toml: ok (reports, 1 sample)" in lines
     assert sum(line.startswith("./bad.toml:") for line in lines) >= 2
-    assert any(line.startswith("./wrong.toml: sample tampered: expected valid") for line in lines)
+    line = (tmp_path / "wrong.toml").read_text().partition('name = "tampered"')[0].count("\n")  # of its [[samples]], just above
+    assert any(text.startswith(f"./wrong.toml:{line}: sample tampered: expected valid") for text in lines)
     assert "./none.toml: No such file or directory" in lines
     assert len(command("contracts", "check", "./bad.toml", "--json").json()[0]["faults"]) >= 2
 
@@ -402,7 +403,7 @@ def test_what_a_contract_leaves_out_is_noted(command: Command, tmp_path: Path) -
     told = done.out.splitlines()
     assert told[0] == "./polled.toml: ok (polled, 0 samples)"
     assert [line.split(": ")[2][:10] for line in told[1:]] == ["no [signat", "no [create", "no [[sampl"]
-    assert "receive-only" in command("contracts", "check", "stripe").out
+    assert "receive-only" in command("contracts", "check", "shopify").out
 
 
 def test_sample_answers_are_judged_too(command: Command, tmp_path: Path) -> None:
@@ -431,3 +432,11 @@ def test_a_contract_with_faults_stops_the_configuration(command: Command, tmp_pa
     done = command("providers", "check")
     assert done.code == 2
     assert "providers.reports: contract ./reports.toml: line 2: x: " in done.err
+
+
+def test_doctor_names_what_an_account_that_only_receives_lacks(command: Command, tmp_path: Path) -> None:
+    """Receiving alone is no fault; the note says what would make calls possible."""
+    (tmp_path / "gateway.toml").write_text('[providers.github]\ncontract = "github"\nsecrets = ["env:REPORTS_SECRET"]\n', encoding="utf-8")
+    (note,) = [row for row in command("doctor", "--json").json() if row["level"] == "note" and row["about"] == "provider github"]
+    assert note["found"] == "deliveries are received, operations refused"
+    assert "owner, repo in [providers.github.params]" in note["cure"]

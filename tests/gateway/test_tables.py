@@ -1,12 +1,17 @@
 """The route and problem tables, the OpenAPI document and the page in docs/ say the same."""
 
 import asyncio
+import base64
+import hashlib
+import html
 import json
 import re
 from pathlib import Path
 from typing import Any
 
-from gateway import openapi
+import httpx
+
+from gateway import openapi, reference
 from gateway.keys import SCOPES
 from gateway.problems import PROBLEMS
 from gateway.problems import table as problem_table
@@ -42,6 +47,40 @@ def test_the_openapi_document_says_what_the_route_table_says(tmp_path: Path) -> 
         wanted = {str(PROBLEMS[code].status) for code in route.codes} | {str(status) for status in route.statuses}
         assert wanted <= set(operation["responses"])
     assert openapi.document("1")["info"]["version"] == "1"
+
+
+def test_the_page_for_people_shows_every_route_and_runs_nothing(tmp_path: Path) -> None:
+    """`/docs` is the OpenAPI document as still HTML: no script, nothing from elsewhere, its own style alone is allowed."""
+
+    async def scenario() -> tuple[httpx.Response, httpx.Response]:
+        async with house(tmp_path) as home:
+            return await home.bare().get("/docs"), await home.bare().post("/docs")
+
+    shown, refused = asyncio.run(scenario())
+    assert shown.status_code == 200
+    assert shown.headers["content-type"] == "text/html; charset=utf-8"
+    assert refused.status_code == 405
+    for route in ROUTES:
+        assert f"<code>{route.method} {route.path}</code></td><td>{html.escape(route.summary)}" in shown.text
+    assert "<script" not in shown.text
+    assert re.findall(r'(?:href|src)="([^"]*)"', shown.text) == ["/openapi.json"]
+    style = shown.text.partition("<style>")[2].partition("</style>")[0]
+    digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
+    policy = shown.headers["content-security-policy"]
+    assert policy.startswith(f"default-src 'none'; style-src 'sha256-{digest}'; ")
+    assert "unsafe" not in policy
+
+
+def test_the_page_for_people_shows_texts_as_texts() -> None:
+    """Whatever a summary holds is escaped."""
+    odd = {"summary": "<b>&", "responses": {"200": {"description": "<i>"}}}
+    document = {"info": {"title": "<t>", "version": "1", "description": "d"}, "paths": {"/{x}<": {"get": odd}}}
+    content = reference.page(document).encoded()
+    assert isinstance(content, bytes)
+    assert b"<b>" not in content
+    assert b"<i>" not in content
+    assert b"<t>" not in content
+    assert b"&lt;b&gt;&amp;" in content
 
 
 def test_codes_in_the_route_table_exist_and_every_scope_is_asked_for() -> None:

@@ -17,7 +17,7 @@ CRASHING = "from tests.processes.crashing import run; run()"
 def test_create_response_dropped_after_acceptance(house: Town, remote: Remote) -> None:
     """A6: the provider took the job and its answer is lost: the same token is sent again, and there is one job."""
     with house.running(), house.api() as api:
-        operation = create(api, "k1", "drop_create_response")
+        operation = create(api, "k1", "drop_create_response", "lose_callbacks")  # a callback would name the job first
         house.settled(operation)
     assert house.states(operation)[:2] == ["create_pending", "create_unknown"]
     tokens = {call.headers["idempotency-key"] for call in remote.calls("POST", "/v1/reports")}

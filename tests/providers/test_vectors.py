@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from providers.contract import load
+from providers.contract_faults import ContractError
 from providers.vectors import constants_of, judge, keys_of, run, schemes_of
 from schemas.delivery import Reason, Refused
 from tests.providers.signing import ED, pem
@@ -86,3 +87,56 @@ def test_a_case_that_cannot_be_read_fails_and_stops_nothing() -> None:
     schemes = [{"primitive": "hmac", "message": "{body}", "sig": {"in": "header", "name": "X"}}]
     results = run({"schemes": schemes, "cases": [{"name": "a"}, {"name": "b", "url": "https://h/p", "body_base64": "%", "now": 1}]})
     assert [(name, passed) for name, passed, _ in results] == [("a", False), ("b", False)]
+
+
+HMAC = {"primitive": "hmac", "alg": "sha256", "key": "utf8", "message": "{body}", "encoding": "hex"}
+SIGNED = {
+    "name": "signed",
+    "method": "POST",
+    "url": "https://hooks.example.test/any",
+    "headers": {"X-Signature": "88cd2108b5347d973cf39cdf9053d7dd42704876d8c9a9bd8e2d168259d3ddf7"},  # HMAC-SHA256 of "test" by "test"
+    "body_base64": "dGVzdA==",
+    "now": 1767225600,
+    "secret": "test",
+    "expect": "valid",
+}
+READABLE: dict[str, dict[str, Any]] = {
+    "as it is": {},
+    "secret beside secrets": {"secrets": ["another"]},
+    "the second of secrets": {"secret": None, "secrets": ["another", "test"]},
+    "an empty strict_expect": {"strict_expect": None},
+    "strict_expect counts": {"secret": "another", "strict_expect": "invalid", "disputed": True},
+    "a header as a list of one": {"headers": {"x-signature": [SIGNED["headers"]["X-Signature"]]}},  # type: ignore[index]
+    "no params": {"params": None},
+    "a fraction of a second": {"now": 1767225600.25},
+}
+UNREADABLE: dict[str, tuple[object, str]] = {
+    "no object": (1, "no object"),
+    "nothing": ({}, "neither valid nor invalid"),
+    "a misspelt expectation": ({**SIGNED, "expect": "Valid"}, "neither valid nor invalid"),
+    "no time": ({key: value for key, value in SIGNED.items() if key != "now"}, "it has no 'now'"),
+    "a text as time": ({**SIGNED, "now": "1767225600"}, "now is unix seconds"),
+    "an endless time": ({**SIGNED, "now": float("inf")}, "cannot be read"),
+    "a list of headers": ({**SIGNED, "headers": [["X-Signature", "00"]]}, "cannot be read"),
+}
+
+
+@pytest.mark.parametrize("change", READABLE.values(), ids=READABLE)
+def test_every_key_of_the_format_is_understood(change: dict[str, Any]) -> None:
+    """All key material of a case counts, and an absent value may also be null."""
+    vector = {"schemes": [{**HMAC, "sig": {"in": "header", "name": "X-Signature"}}], "cases": [{**SIGNED, **change}]}
+    assert [passed for _, passed, _ in run(vector)] == [True]
+
+
+@pytest.mark.parametrize(("case", "why"), UNREADABLE.values(), ids=UNREADABLE)
+def test_a_case_that_is_none_fails_and_says_why(case: object, why: str) -> None:
+    """What cannot be judged is a failure with its reason, never a pass and never an internal error (B10)."""
+    (result,) = run({"schemes": [{**HMAC, "sig": {"in": "header", "name": "X-Signature"}}], "cases": [case]})
+    assert not result[1]
+    assert why in result[2]
+
+
+def test_a_file_of_an_unknown_provider_without_schemes_is_named() -> None:
+    """It is said what is missing, not that every case were refused."""
+    with pytest.raises(ContractError, match="no shipped contract has the name"):
+        run({"provider": "nobody", "schemes": [], "cases": [SIGNED]})
