@@ -8,6 +8,7 @@ from urllib.parse import quote
 
 from lifecycle.public import message, public_status, settled, stage
 from lifecycle.questions import answers_for
+from lifecycle.words import error_words, meaning
 from schemas.evidence import StoredFile
 from schemas.operation import SECOND, Micros, Operation
 from schemas.settings import RetentionSettings
@@ -96,7 +97,9 @@ def operation(op: Operation, retention: RetentionSettings) -> dict[str, Any]:
         "final": op.state in FINAL,
         "stage": stage(op),
         "message": message(op),
-        "error": None if op.error_code is None else {"code": op.error_code, "message": op.error_message},
+        "error": None
+        if op.error_code is None
+        else {"code": op.error_code, "message": error_words(op.error_code, op.error_message, op.state)},
         "remote": {
             "job_id": op.remote_job_id,
             "state": op.remote_state,
@@ -197,6 +200,7 @@ def history_row(row: Mapping[str, Any]) -> dict[str, Any]:
         "cause_id": row["cause_id"],
         "code": row["code"],
         "text": row["text"],
+        "meaning": meaning(row["code"], row["to_state"], row["cause"]),
         "erased": row["erased"],
         "changes": dict(row["changes"]),
         "hash": row["hash"].hex(),

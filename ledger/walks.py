@@ -108,7 +108,7 @@ def _settle(tx: Transaction, command: SettleWalk) -> WalkSettled:
             values.update(_over(command.now))
     tx.connection.execute(sa.update(remote_walks).where(mine).values(values))
     if command.outcome in {"end", "cut"}:
-        _resolve(tx, provider, command.now)
+        _resolve(tx, provider, command.actions, command.now)
         tx.connection.execute(sa.delete(remote_seen).where(remote_seen.c.provider == provider))
     return WalkSettled(kept=True, new=dict(new))
 
@@ -186,6 +186,7 @@ def _missing(tx: Transaction, command: SettleWalk, began_at: Micros, since: Micr
             _o.state.not_in(_ENDED),
             _o.accepted_at <= began_at - command.grace,
             reach,
+            _o.action.in_(command.actions) if command.actions else sa.true(),
             ~listed,
         )
         .order_by(_o.id)
@@ -197,11 +198,12 @@ def _missing(tx: Transaction, command: SettleWalk, began_at: Micros, since: Micr
     return new
 
 
-def _resolve(tx: Transaction, provider: str, now: Micros) -> None:
-    """Close findings that are none any more: the job has an owner, is listed again, or its operation has ended."""
+def _resolve(tx: Transaction, provider: str, actions: tuple[str, ...], now: Micros) -> None:
+    """Close findings that are none any more: the job has an owner, is listed again, or its operation has ended or is of no listed kind."""
     owned = sa.exists().where(_j.provider == provider, _j.remote_job_id == _f.remote_job_id, _j.operation.is_not(None))
     listed = sa.exists().where(remote_seen.c.provider == provider, remote_seen.c.remote_job_id == _f.remote_job_id)
-    ended = sa.exists().where(_o.id == _f.operation, _o.state.in_(_ENDED))
+    other = _o.action.not_in(actions) if actions else sa.false()
+    ended = sa.exists().where(_o.id == _f.operation, _o.state.in_(_ENDED) | other)
     missing = _f.kind == str(Found.MISSING)
     gone = (~missing & owned) | (missing & (listed | ended))
     here = (_f.provider == provider) & _f.resolved_at.is_(None)

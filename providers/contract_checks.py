@@ -7,6 +7,7 @@ from typing import Any, Final
 from providers.contract_faults import Faults, Path
 from providers.contract_jobs import check_job
 from providers.contract_parts import expressions, places, request, template, tried
+from providers.contract_sense import check_sense
 from providers.places import compile_place
 from providers.verification.times import UNITS
 from schemas.contract import Auth, EventMap, ListRule, RetryRules
@@ -36,6 +37,7 @@ def check_sections(sections: Sections, faults: Faults, base: Path = ()) -> None:
         if check := checks.get(type(section)):
             check(section, faults)
     check_job(sections, faults, base)
+    check_sense(sections, faults, base)
 
 
 def check_complete(document: Mapping[str, Any], faults: Faults) -> None:
@@ -47,6 +49,7 @@ def check_complete(document: Mapping[str, Any], faults: Faults) -> None:
         _needed(own, ("actions", name), faults)
         if "status" not in own:
             faults.add(("actions", name), "needs a status: only an authoritative read says how a job ended")
+    _list_of(document.get("list"), several, faults)
     event, polled = document.get("event"), "status" in document or bool(several)
     if not document.get("signature"):
         if not polled:
@@ -94,6 +97,19 @@ def _retry(retry: RetryRules, faults: Faults) -> None:
 def _auth(auth: Auth, faults: Faults) -> None:
     tried(compile_place, f"header:{auth.header}", ("auth", "header"), faults)
     template(auth.value, ("credential",), ("auth", "value"), faults)
+
+
+def _list_of(rule: Any, several: Mapping[str, Any], faults: Faults) -> None:
+    """Add a fault where a list leaves open which kinds of jobs it shows: those of another kind would be told as missing."""
+    if not isinstance(rule, Mapping):
+        return
+    named = rule.get("actions") or ()
+    if len(several) > 1 and not named:
+        faults.add(
+            ("list", "actions"), f'name the kinds of jobs that it lists, as in ["{next(iter(several))}"]: others would seem to be missing'
+        )
+    if isinstance(named, list) and any(name not in several for name in named):
+        faults.add(("list", "actions"), f"names what is none of [actions]: {', '.join(several) or 'there are none'}")
 
 
 def _list(rule: ListRule, faults: Faults) -> None:

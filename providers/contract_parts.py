@@ -66,6 +66,8 @@ def check_origins(listed: tuple[str, ...], path: Path, faults: Faults) -> None:
     for entry in listed:
         if fault := fault_of(entry):
             faults.add(path, fault)
+        elif not entry.startswith("https://"):
+            faults.add(path, "must begin with https:// (an operator may add others by result_origins)")
 
 
 def check_headers(headers: Mapping[str, str], path: Path, faults: Faults) -> None:

@@ -124,7 +124,7 @@ class Clockwork:
                 *([Duty(name="retention", seconds=RETENTION_SECONDS, run=retain)] if retention is not None else []),
                 *([Duty(name="fetch", seconds=FETCH_SECONDS, run=fetcher.run_once)] if fetcher is not None else []),
                 *([Duty(name="walk", seconds=WALK_SECONDS, run=walker.run_once, limit=WALK_LIMIT_SECONDS)] if walker is not None else []),
-                Duty(name=conditions.DUTY, seconds=PACE_SECONDS, run=self._share),
+                Duty(name=conditions.DUTY, seconds=PACE_SECONDS, run=self._share, states=True),
                 Duty(name="beat", seconds=BEAT_SECONDS, run=self._beat),
             ),
             monotonic=world.monotonic,

@@ -51,6 +51,7 @@ class Duty:
     fresh: bool = False  # has run since the last heartbeat
     ok: bool = True
     error: str = ""
+    states: bool = False  # its counts tell how things stand: the latest hold; those of any other duty add up
     counts: dict[str, int] = field(default_factory=dict)
 
 
@@ -147,6 +148,8 @@ class Ticks:
         else:
             duty.ok, duty.error = True, ""
             duty.went_well = self._monotonic()
+            if duty.states:
+                duty.counts.clear()
             for name, count in counts.items():
                 duty.counts[name] = duty.counts.get(name, 0) + count
         finally:

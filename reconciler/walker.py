@@ -104,12 +104,15 @@ class Walker:
     def _paused(self, walk: Walk, rule: ListRule) -> SettleWalk:
         now = self._world.now()
         grace, overlap = rule.grace_seconds * SECOND, rule.overlap_seconds * SECOND
-        return SettleWalk(walk=walk, outcome="paused", due_at=now + _ROOM_SECONDS * SECOND, grace=grace, overlap=overlap, now=now)
+        return SettleWalk(
+            walk=walk, outcome="paused", due_at=now + _ROOM_SECONDS * SECOND, grace=grace, overlap=overlap, actions=rule.actions, now=now
+        )
 
     def _judged(self, walk: Walk, rule: ListRule, page: Page | ReadFailed, cursors: set[str], pages: int, *, last: bool) -> SettleWalk:
         """Return what one page means for its walk."""
         now = self._world.now()
-        settle = partial(SettleWalk, walk=walk, grace=rule.grace_seconds * SECOND, overlap=rule.overlap_seconds * SECOND, now=now)
+        grace, overlap = rule.grace_seconds * SECOND, rule.overlap_seconds * SECOND
+        settle = partial(SettleWalk, walk=walk, grace=grace, overlap=overlap, actions=rule.actions, now=now)
         if isinstance(page, ReadFailed):
             later = max(now + self._pause(walk), page.retry_after or 0)
             return settle(outcome="failed", error=page.error, due_at=later)

@@ -277,6 +277,7 @@ class HistoryRowView(Shown):
     cause_id: str
     code: str
     text: str | None
+    meaning: str | None = Field(description="what the code means, in a sentence; null for a provider's own code")
     erased: bool = Field(description="there was a text, and it has been erased; the chain still verifies")
     changes: dict[str, Any]
     hash: str

@@ -301,6 +301,7 @@ class ListRule:
     """The provider's list of jobs, walked now and then to compare it with the record (MISSION C9). Read only."""
 
     path: str = ""  # without fields: it is one for the whole account
+    actions: tuple[str, ...] = ()  # kinds of operations whose jobs it lists; none: all, where there is one
     items: str = "body:data"  # place of the array
     job_id: str = "id"  # JMESPath in an item
     reference: str = ""  # JMESPath in an item: our operation's id or token, where create puts it

@@ -64,6 +64,7 @@ class SettleWalk:
     due_at: Micros
     grace: Micros
     overlap: Micros
+    actions: tuple[str, ...] = ()  # the kinds of operations whose jobs are listed; none: all
     now: Micros
 
 

@@ -75,6 +75,7 @@ FAULTS: Mapping[str, Fault] = {
     "truncated_result": _fault("result", "flag", 1, "the result is whole for HTTP, and its end is missing"),
     "cut_result": _fault("result", "count", 1, "the next N downloads promise more bytes than they send, then close"),
     "html_result": _fault("result", "flag", 1, "the result is an HTML page with status 200"),
+    "one_shot_result": _fault("result", "flag", 1, "reports: reading the result consumes it; every later read is 410"),
     "expire_result": _fault("result", "flag", 1, "the result is gone: 410"),
 }  # fmt: skip
 

@@ -87,6 +87,7 @@ class Job:
     forced: tuple[Phase, Micros] | None = None  # by a person or by sync_success
     announced: bool = False  # the callback about the end was made
     sha256: str | None = None  # of a report's result, once computed
+    consumed: bool = False  # its result has been read, where that takes it away
     output_file_id: str = ""
     error_file_id: str = ""
 

@@ -133,7 +133,8 @@ async def get_result(request: Request) -> Response:
     job = provider.find("reports", request.path_params["job_id"])
     if job is None or (phase := job.phase(provider.clock.now())) not in ENDED:
         return failure(404, "not_found", "no such result")
-    if phase is not Phase.SUCCEEDED or "expire_result" in job.faults:
+    consumed, job.consumed = job.consumed, job.consumed or "one_shot_result" in job.faults
+    if phase is not Phase.SUCCEEDED or consumed or "expire_result" in job.faults:
         return failure(410, "result_expired", "this result is gone")
     if "html_result" in job.faults:
         return Response(HTML, media_type="text/html")

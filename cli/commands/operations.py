@@ -88,7 +88,8 @@ def history(operation: Id, config: opening.Config = None, database_url: opening.
         show.emit(rows)
         return
     shown = [
-        (row["seq"], row["at"], row["actor"], row["from_state"], row["to_state"], row["cause"], row["code"], row["text"]) for row in rows
+        (row["seq"], row["at"], row["actor"], row["from_state"], row["to_state"], row["cause"], row["code"], row["text"] or row["meaning"])
+        for row in rows
     ]
     show.table(("SEQ", "AT", "ACTOR", "FROM", "TO", "CAUSE", "CODE", "WORDS"), shown)
 

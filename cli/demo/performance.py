@@ -79,7 +79,9 @@ async def _serve(house: composition.House, simulator: Simulator, credential: str
         await listening.wait()
         address = addresses[0]
         face.says(f"gateway on {address}, simulator on {simulator.base_url}, record in {_shown(house.settings.database_url)}")
-        face.says(f"contracts reports and batches as they are shipped; configuration in {wanted.folder / 'gateway.toml'}")
+        face.says(
+            f"contracts reports and batches as they are shipped, once made of reports; configuration in {wanted.folder / 'gateway.toml'}"
+        )
         simulator.configure(**{f"{name}_callback_url": f"{address}/webhooks/{name}" for name in _PLACES})
         return await _show(house, simulator, address, credential, face)
 

@@ -27,6 +27,7 @@ class Expected:
     codes: tuple[str, ...] = ()  # history rows that must be there
     deliveries: int | None = None  # history rows that a delivery caused; None: not compared
     spent: tuple[str, ...] = ()  # counted faults that must have hit
+    downloads: int | None = None  # how often the result was fetched from the provider; None: not compared
     reads: int = 0  # status reads that there must have been at least
 
 
@@ -36,7 +37,7 @@ class Act:
 
     name: str
     tells: str
-    provider: Literal["reports", "batches"] = "reports"
+    provider: Literal["reports", "batches", "once"] = "reports"
     request: Mapping[str, Any] = field(default_factory=lambda: {"kind": "sales", "rows": 500})
     faults: tuple[str, ...] = ()  # in the simulator's grammar; they travel in the request's field `simulate`
     expect: Mapping[str, Any] = field(default_factory=dict)  # what the caller demands of the result
@@ -181,6 +182,14 @@ SCRIPT: Final[tuple[Act, ...]] = (
         faults=("sync_success",),
         expect=_CSV,
         expected=Expected(codes=("accepted",)),
+    ),
+    Act(
+        name="once",
+        tells="the result can be read once: it is fetched once, kept, and given out from here",
+        provider="once",
+        faults=("one_shot_result", "lose_callbacks"),
+        expect=_CSV,
+        expected=Expected(answers=frozenset({None}), deliveries=0, downloads=1),
     ),
     Act(
         name="adopted",

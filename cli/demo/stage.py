@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
+from cli import contracts
 from cli.configuration import Configuration, load
 from gateway.keys import new_key
 from ledger.ledger import Ledger
@@ -17,8 +18,10 @@ from simulator.options import SimulatorOptions
 AGENT_SCOPES: Final = ("operations:create", "operations:adopt", "operations:read", "operations:cancel", "operations:download")
 PERSON_SCOPES: Final = ("operations:read", "operations:decide", "operations:adopt", "operations:download")
 _FILES: Final = ("reports.secret", "batches.secret", "provider.credential")
+_ONE_SHOT: Final = (('name = "reports"\n', 'name = "once"\n'), ("[result]\n", "[result]\none_shot = true # asked for once, never again\n"))
 _CONFIGURATION: Final = """\
-# Written by `gateway demo`. The contracts are the shipped ones as they are: their times are short already.
+# Written by `gateway demo`. The contracts are the shipped ones as they are: their times are short already. once.toml is the
+# one of reports, told that reading a result consumes it.
 database_url = "{database}"
 key_file = "master.key"
 artifact_dir = "artifacts"
@@ -33,6 +36,12 @@ credential = "file:provider.credential"
 contract = "batches"
 base_url = "{simulator}"
 secrets = ["file:batches.secret"]
+credential = "file:provider.credential"
+
+[providers.once]
+contract = "./once.toml"
+base_url = "{simulator}"
+secrets = ["file:reports.secret"]
 credential = "file:provider.credential"
 """
 
@@ -75,7 +84,14 @@ def options(known: Secrets, faults: Sequence[str]) -> SimulatorOptions:
 
 
 def configure(folder: Path, *, simulator: str, database_url: str | None, port: int) -> Configuration:
-    """Write gateway.toml and read it as `gateway serve` would, without this machine's environment. Raises ConfigurationError."""
+    """Write once.toml and gateway.toml and read it as `gateway serve` would, without this machine's environment.
+
+    Raises ConfigurationError.
+    """
+    contract = contracts.read("reports", folder).decode()
+    for shipped, told in _ONE_SHOT:
+        contract = contract.replace(shipped, told, 1)
+    (folder / "once.toml").write_text(contract, encoding="utf-8")
     place = folder / "gateway.toml"
     place.write_text(_CONFIGURATION.format(database="sqlite:///gateway.db", simulator=simulator), encoding="utf-8")
     given = {"database_url": database_url, "web.port": port}

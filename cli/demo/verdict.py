@@ -75,9 +75,8 @@ async def _judged(cast: Cast, act: Act, operation: str, failure: str) -> Verdict
     differences.extend(fact_differences(act.expected, view, len(jobs)))
     differences.extend(callback_differences(act.expected, _tries(cast.simulator, jobs)))
     differences.extend(f"the fault {name} has not hit" for job in jobs for name in act.expected.spent if job.left.get(name, 0))
-    reads = sum(len(cast.simulator.calls("GET", f"/v1/{job.api}/{job.id}")) for job in jobs)
-    if reads < act.expected.reads:
-        differences.append(f"reads: expected at least {act.expected.reads}, got {reads}")
+    reads, downloads = (sum(len(cast.simulator.calls("GET", f"/v1/{job.api}/{job.id}{end}")) for job in jobs) for end in ("", "/result"))
+    differences.extend(read_differences(act.expected, reads, downloads))
     differences.extend(history_differences(act.expected, await cast.agent.history(operation)))
     differences.extend(await _result(cast, act.expected, view, jobs))
     return _verdict(act, _words(view), len(jobs), operation, differences)
@@ -138,6 +137,14 @@ def callback_differences(wanted: Expected, tries: list[int | None]) -> Iterator[
     if wanted.callbacks is not None and (len(tries) != wanted.callbacks or set(tries) != wanted.answers):
         expected = ", ".join(sorted(_shown(status) for status in wanted.answers))
         yield f"callbacks: expected {wanted.callbacks} answered {expected or 'none'}, got {tries}"
+
+
+def read_differences(wanted: Expected, reads: int, downloads: int) -> Iterator[str]:
+    """Yield what is wrong with how often the provider was asked for the status and for the result."""
+    if reads < wanted.reads:
+        yield f"reads: expected at least {wanted.reads}, got {reads}"
+    if wanted.downloads not in {None, downloads}:
+        yield f"downloads: expected {wanted.downloads}, got {downloads}"
 
 
 def history_differences(wanted: Expected, rows: Sequence[View]) -> Iterator[str]:

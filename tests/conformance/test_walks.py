@@ -117,6 +117,19 @@ def test_a_record_whose_job_is_not_listed_is_missing_until_it_is_or_ends(record:
     assert [item for item in found(record) if item[0] == "missing"] == []
 
 
+def test_a_list_of_another_kind_of_jobs_says_nothing_about_this_one(record: Record) -> None:
+    """C9: only operations of the kinds that are listed can be missing; a finding of a former contract is closed."""
+    record.accept(1, "job-1")
+    assert whole(record, after=HOUR).new == {"missing": 1}
+    walk = claim(record, 2 * HOUR)
+    assert walk is not None
+    assert settle(record, walk, "end", after=2 * HOUR, actions=("another",)).new == {}
+    assert found(record) == []
+    walk = claim(record, 3 * HOUR)
+    assert walk is not None
+    assert settle(record, walk, "end", after=3 * HOUR, actions=("another", intent(1).action)).new == {"missing": 1}
+
+
 def test_a_walk_back_to_the_watermark_says_nothing_about_older_jobs(record: Record) -> None:
     """C9: a newest-first list that was walked in part: what lies behind its reach is not missing, what lies within is."""
     record.now = NOW

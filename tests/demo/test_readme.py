@@ -169,7 +169,7 @@ def test_the_two_commands_are_the_doors_own() -> None:
     usage = subprocess.run([str(ROOT / "run"), "help"], capture_output=True, text=True, check=True, env={"PATH": os.environ["PATH"]}).stdout
     assert "  demo " in usage
     assert "  tests " in usage
-    words = {18: "eighteen", 19: "nineteen", 20: "twenty"}
+    words = {20: "twenty", 21: "twenty-one", 22: "twenty-two"}
     assert f"runs {words[len(SCRIPT)]} operations" in README
 
 

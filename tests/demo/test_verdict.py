@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from cli.demo.script import Expected
-from cli.demo.verdict import callback_differences, fact_differences, history_differences, result_differences
+from cli.demo.verdict import callback_differences, fact_differences, history_differences, read_differences, result_differences
 from schemas.states import CancelOutcome
 
 MADE = b"row\n1\n"
@@ -20,6 +20,8 @@ def test_an_operation_as_scripted_has_no_difference() -> None:
     assert not list(result_differences(Expected(items=(498, 2)), TOLD, MADE, MADE))
     assert not list(result_differences(Expected(result=None), None, b"", b""))
     assert not list(callback_differences(Expected(), [200]))
+    assert not list(read_differences(Expected(reads=2, downloads=1), 3, 1))
+    assert not list(read_differences(Expected(), 0, 7))
     assert not list(history_differences(Expected(codes=("a",), deliveries=0), [{"code": "a", "cause": "reading"}]))
 
 
@@ -81,3 +83,9 @@ def test_what_the_history_lacks_is_told() -> None:
     """D4: the way matters, not only the end."""
     assert list(history_differences(Expected(codes=("recovered",)), [{"code": "accepted", "cause": "reading"}]))
     assert list(history_differences(Expected(deliveries=1), [{"code": "delivery", "cause": "delivery"}] * 2))
+
+
+def test_a_result_that_was_fetched_twice_is_told() -> None:
+    """F4: how often the provider was asked for a result that may be read once is compared; so are the reads."""
+    assert list(read_differences(Expected(downloads=1), 1, 2)) == ["downloads: expected 1, got 2"]
+    assert list(read_differences(Expected(reads=2), 1, 0)) == ["reads: expected at least 2, got 1"]

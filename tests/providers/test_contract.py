@@ -148,10 +148,11 @@ path = "jobs"
 [status.readings]
 done = "suceeded"
 [[result.files]]
-path = "/a"
+path = "/a/{remote_job_id}"
 [[result.files]]
 url = "body:a"
-path = "/b"
+path = "/b/{remote_job_id}"
+role = "second"
 '''
 
 

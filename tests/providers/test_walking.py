@@ -106,8 +106,39 @@ def test_a_list_that_could_not_work_is_refused_at_load_time(text: str, fault: st
     assert {item.key for item in caught.value.faults} == {fault}
 
 
+SEVERAL = """
+name = "jobs"
+origin = "https://api.example"
+[actions.film.status]
+path = "/films/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+[actions.song.status]
+path = "/songs/{remote_job_id}"
+state = "body:status"
+readings = { done = "succeeded" }
+[list]
+path = "/films"
+"""
+
+
 def test_a_list_loads() -> None:
     """The section becomes the rule."""
     assert load((TOML + 'path = "/jobs"\ntime = "at"\nnewest_first = true').encode()).list == ListRule(
         path="/jobs", time="at", newest_first=True
     )
+
+
+@pytest.mark.parametrize(
+    ("text", "fault"),
+    [("", "name the kinds"), ("actions = []", "name the kinds"), ('actions = ["flim"]', "film, song"), ('actions = ["film"]', "")],
+)
+def test_a_list_of_one_kind_of_jobs_says_which(text: str, fault: str) -> None:
+    """C9: where there are several kinds, a list that names none would report every job of the others as missing."""
+    if not fault:
+        assert getattr(load((SEVERAL + text).encode()).list, "actions", ()) == ("film",)
+        return
+    with pytest.raises(ContractError) as caught:
+        load((SEVERAL + text).encode())
+    assert [item.key for item in caught.value.faults] == ["list.actions"]
+    assert fault in str(caught.value.faults[0])

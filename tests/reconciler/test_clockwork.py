@@ -394,6 +394,25 @@ def test_what_waits_for_a_paused_account_is_not_overdue(tmp_path: Path) -> None:
     run(scenario)
 
 
+def test_an_account_that_is_called_again_is_no_longer_told_as_paused(tmp_path: Path) -> None:
+    """C2, C3: the heartbeat says how an account stands now; a pause that is over would hide its overdue operations for ever."""
+
+    async def scenario() -> None:
+        async with house(tmp_path, {"jobs": "http://127.0.0.1:9"}, start=False, world=SteppedWorld()) as home:
+            await home.register()
+            home.world.shift += 600
+            (duty,) = [duty for duty in home.clockwork.ticks.duties if duty.name == "pace"]
+            home.clockwork._pace.hold("jobs", 100, home.world.monotonic())
+            for passes, said, overdue in ((0, 100, 0), (40, 60, 0), (60, None, 1)):
+                home.world.shift += passes
+                await home.clockwork.ticks.run_once(duty)
+                await home.clockwork._beat()
+                assert duty.counts.get("jobs.held") == said
+                assert (await home.ledger.read(self_audit, home.world.now()))["active_overdue"] == overdue
+
+    run(scenario)
+
+
 def test_the_effective_settings_are_shown(tmp_path: Path) -> None:
     """Diagnostics show each duty's settings as the scheduler has them (B102)."""
 

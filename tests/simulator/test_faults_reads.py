@@ -193,6 +193,13 @@ async def test_cut_result(stage: Stage, api: str) -> None:
         await _result(stage, api, "cut_result")
 
 
+async def test_one_shot_result(stage: Stage) -> None:
+    """one_shot_result: the first read of the result takes it away (MISSION F4)."""
+    answer, honest = await _result(stage, "reports", "one_shot_result")
+    assert (answer.status_code, len(answer.content)) == (200, honest)
+    assert (await stage.client.get(answer.request.url)).status_code == 410
+
+
 @both
 async def test_expire_result(stage: Stage, api: str) -> None:
     """expire_result: the job is done, its result is gone (MISSION F6)."""
