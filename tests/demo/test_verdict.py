@@ -82,7 +82,8 @@ def test_other_answers_to_callbacks_are_told(tries: list[int | None]) -> None:
 def test_what_the_history_lacks_is_told() -> None:
     """D4: the way matters, not only the end."""
     assert list(history_differences(Expected(codes=("recovered",)), [{"code": "accepted", "cause": "reading"}]))
-    assert list(history_differences(Expected(deliveries=1), [{"code": "delivery", "cause": "delivery"}] * 2))
+    assert list(history_differences(Expected(deliveries=1), [{"code": "delivery", "cause": "delivery", "cause_id": name} for name in "ab"]))
+    assert not list(history_differences(Expected(deliveries=1), [{"code": "delivery", "cause": "delivery", "cause_id": "a"}] * 2))
 
 
 def test_a_result_that_was_fetched_twice_is_told() -> None:
