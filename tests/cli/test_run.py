@@ -111,7 +111,7 @@ def test_the_tests_bring_their_own_lock_which_serves_the_demo_too(clone: Clone) 
     assert clone.log() == []
     with (clone.root / "requirements-dev.lock").open("a") as lock:
         lock.write("\n")
-    assert clone.run("tests")[:2] == (0, "python -m pytest -n 4 --dist worksteal\n")
+    assert clone.run("tests")[:2] == (0, "python -m pytest -n 6 --dist worksteal\n")
     assert len(clone.log()) == 2
 
 
