@@ -48,9 +48,9 @@ def test_the_action_is_recorded_with_its_clocks_and_its_form_of_the_token(tmp_pa
         ({**REFUND, "action": "create"}, "invalid_field", "action: this provider has refund, report"),
         ({**REFUND, "action": "report"}, "receive_only", "register the job"),
         ({**REFUND, "request": {"amount": 5}}, "invalid_field", "request: the request needs charge"),
-        ({"provider": "custom", "request": {}}, "receive_only", "operations cannot be"),
-        ({"provider": "custom", "remote_job_id": "job-1"}, "receive_only", "operations cannot be"),
-        ({"provider": "custom", "request": {}, "create": "external"}, "receive_only", "operations cannot be"),
+        ({"provider": "custom", "request": {}}, "receive_only", "its contract has no status request"),
+        ({"provider": "custom", "remote_job_id": "job-1"}, "receive_only", "its contract has no status request"),
+        ({"provider": "custom", "request": {}, "create": "external"}, "receive_only", "its contract has no status request"),
     ],
 )
 def test_what_the_contract_cannot_do_is_refused_before_it_is_recorded(tmp_path: Path, body: dict[str, Any], code: str, words: str) -> None:

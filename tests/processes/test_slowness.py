@@ -46,8 +46,8 @@ def test_a_provider_that_never_answers_blocks_nobody(tmp_path: Path, remote: Rem
 
 
 def test_no_transaction_waits_for_a_provider(house: Town, remote: Remote) -> None:
-    """B120, B122: thirty creates that take three seconds each: deliveries and other writers commit at once all the while."""
-    slow = 3.0
+    """B120, B122: thirty creates that take five seconds each: deliveries and other writers commit at once all the while."""
+    slow = 5.0
     with house.running() as serving, house.api() as api:
         with concurrent.futures.ThreadPoolExecutor(10) as pool:
             operations = list(pool.map(lambda n: create(api, f"k{n}", f"delay_create_response={slow}", "lose_callbacks"), range(30)))
@@ -56,7 +56,7 @@ def test_no_transaction_waits_for_a_provider(house: Town, remote: Remote) -> Non
         assert house.rows(open_attempts)[0]["n"] >= 8
         taken: list[float] = []
         with httpx.Client() as client:
-            for number in range(100):
+            for number in range(40):
                 headers, body = signed(f"evt_{number}", "", "running", reference=operations[number % 30])
                 began = time.monotonic()
                 answer = client.post(f"{serving.address}/webhooks/reports", content=body, headers=headers)
@@ -72,7 +72,7 @@ def test_no_transaction_waits_for_a_provider(house: Town, remote: Remote) -> Non
             assert house.rows(idle + " AND now() - state_change > interval '1 second'")[0]["n"] == 0
         for operation in operations:
             house.settled(operation)
-    assert sorted(taken)[98] < 1
+    assert sorted(taken)[-2] < 1
     assert written < 1
     house.sound()
 
