@@ -10,9 +10,10 @@ from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from gateway.call import Answer, Call
 from gateway.gate import Gate
-from ledger import queries
+from ledger import queries, secrets
 from ledger.errors import LedgerError
 from schemas.operation import SECOND
+from schemas.receiving import SecretUse
 
 _KEPT_SECONDS: Final = 5.0  # scrapes within it share one look at the record
 _LOOK_SECONDS: Final = 2.0
@@ -42,6 +43,7 @@ async def _look(gate: Gate) -> list[Metric]:
         async with asyncio.timeout(_LOOK_SECONDS):
             beats = await gate.ledger.read(queries.heartbeats)
             live = await gate.ledger.read(queries.live_counts)
+            used = await gate.ledger.read(secrets.uses)
     except (LedgerError, TimeoutError):
         readable.samples.clear()
         readable.add_metric([], 0)
@@ -49,7 +51,20 @@ async def _look(gate: Gate) -> list[Metric]:
     operations = GaugeMetricFamily("gateway_operations", "Operations that are not final.", labels=("provider", "state"))
     for (provider, state), count in sorted(live.items()):
         operations.add_metric((provider, str(state)), count)
-    return [readable, operations, *_duties(beats)]
+    # From the record, and so the same whichever process is asked: counts of one process among several jump (B158).
+    verified = CounterMetricFamily(
+        "gateway_deliveries_verified", "Deliveries that a secret matched, in all processes.", labels=("provider",)
+    )
+    for provider, count in sorted(_summed(used).items()):
+        verified.add_metric((provider,), count)
+    return [readable, operations, verified, *_duties(beats)]
+
+
+def _summed(used: Sequence[SecretUse]) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for use in used:
+        found[use.provider] = found.get(use.provider, 0) + use.uses
+    return found
 
 
 def _duties(beats: Sequence[Mapping[str, Any]]) -> Iterable[Metric]:

@@ -60,6 +60,22 @@ def test_a_record_that_is_gone_is_said_and_hides_no_count(tmp_path: Path) -> Non
     asyncio.run(scenario())
 
 
+def test_figures_of_the_record_are_the_same_in_every_process(tmp_path: Path) -> None:
+    """B158: of two processes behind one address either tells all deliveries and duties, not its own share."""
+
+    async def scenario() -> None:
+        async with house(tmp_path) as one, house(tmp_path, first_id=1_000_000) as other:
+            for number in range(20):
+                await (one if number % 3 else other).deliver("reports", event(number))
+            await one.ledger.write(Beat(duty="tidy", process="worker-1", now=one.world.now(), ok=True, counts={}))
+            for home in (one, other, one):
+                lines = (await home.bare().get("/metrics")).text.splitlines()
+                assert 'gateway_deliveries_verified_total{provider="reports"} 20.0' in lines
+                assert 'gateway_duty_runs_total{duty="tidy",process="worker-1"} 1.0' in lines
+
+    asyncio.run(scenario())
+
+
 def test_every_count_is_in_the_table_and_in_the_docs() -> None:
     """A count that the table does not know would be an exception in the middle of a delivery."""
     named = {found for path in (ROOT / "gateway").glob("*.py") for found in re.findall(r'\.count\("([a-z_.]+)"', path.read_text("utf-8"))}
