@@ -25,7 +25,7 @@ from cryptography.hazmat.primitives.hashes import SHA256
 from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 
 from ledger.errors import ConfigurationError, SecretMissingError, VaultError, WrongKeyError
-from ledger.tables import canaries
+from ledger.tables import canaries, operations
 
 KEY_BYTES: Final = 32
 MAX_SECRET_BYTES: Final = 65_536  # a certificate chain or a key set fits; a wrongly named device or log does not
@@ -140,9 +140,24 @@ class Vault:
         Needs an open write transaction. Of two processes that start at once on an empty database one writes it.
         """
         if connection.execute(_CANARY_ROW).scalar_one_or_none() is None:
+            self._prove_by_what_is_sealed(connection)
             insert = sa.text("INSERT INTO canaries (id, sealed) VALUES (:id, :sealed) ON CONFLICT DO NOTHING")
             connection.execute(insert, {"id": _CANARY, "sealed": self._canary()})
         self.follow(connection)
+
+    def _prove_by_what_is_sealed(self, connection: sa.Connection) -> None:
+        """Open one request, where there is any: somebody may have removed the canary of a database that is in use."""
+        c = operations.c
+        sealed = connection.execute(sa.select(c.id, c.request).where(c.request.is_not(None)).limit(1)).one_or_none()
+        if sealed is None:
+            return
+        try:
+            self.unseal("operations", "request", sealed.id, sealed.request)
+        except VaultError as error:
+            raise WrongKeyError(
+                "the database has lost its canary row, and the master key does not open what is sealed in it;"
+                " point key_file at the original key, and restore the database from a backup"
+            ) from error
 
     def follow(self, connection: sa.Connection) -> None:
         """Seal from now on with the key that the database's canary names. Raises WrongKeyError where it is not at hand."""

@@ -1,11 +1,13 @@
 """What is sealed opens only in its place and with its key, and nothing ever shows a secret."""
 
+import contextlib
 import os
 import stat
 import threading
 from pathlib import Path
 
 import pytest
+import sqlalchemy as sa
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -16,8 +18,11 @@ from ledger.engine import Engines, open_engines
 from ledger.errors import ConfigurationError, SecretMissingError, VaultError, WrongKeyError
 from ledger.keyfile import load_or_create_keys
 from ledger.ledger import Ledger
+from ledger.tables import canaries
 from ledger.vault import Vault, is_sealed, resolve
+from schemas.commands import Register
 from tests.conformance.conftest import Database
+from tests.conformance.house import NOW, REPORTS, intent
 
 KEY = bytes(range(32))
 PLAIN = b"the secret content"
@@ -188,6 +193,22 @@ def test_a_secret_pasted_as_its_reference_is_not_repeated(pasted: str) -> None:
         resolve(pasted)
     assert pasted not in str(refused.value)
     assert os.linesep not in str(refused.value)
+
+
+def test_a_removed_canary_does_not_let_another_key_in(database: Database, vault: Vault) -> None:
+    """H4: without its canary a database in use is proven by what is sealed in it: another key is refused, the right one mends it."""
+    contracts = {"reports": REPORTS}
+    with contextlib.closing(Ledger.open(database.url, vault=vault, contracts=contracts, migrate=False)) as ledger:
+        ledger.write_now(Register(intent=intent(1), now=NOW))
+        with ledger.engines.begin() as connection:
+            connection.execute(sa.delete(canaries))
+    with pytest.raises(WrongKeyError, match="lost its canary row"):
+        Ledger.open(database.url, vault=Vault(bytes(32)), contracts=contracts, migrate=False)
+    with (
+        contextlib.closing(Ledger.open(database.url, vault=vault, contracts=contracts, migrate=False)) as ledger,
+        ledger.engines.look() as view,
+    ):
+        assert is_sealed(view)
 
 
 def test_a_sealed_database_is_known_without_its_key(database: Database, empty_database: Database, vault: Vault) -> None:
