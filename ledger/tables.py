@@ -163,6 +163,7 @@ operations = sa.Table(
     sa.Column("consumed_by", text),
     sa.Column("failed_refs", blob),  # sealed canonical JSON array of text: they are the caller's own names
     sa.Column("effects", text),  # folded
+    sa.Column("recreates", big, nullable=False, server_default="0"),
     sa.CheckConstraint(_admissible(), name="verdict"),
     sa.CheckConstraint(_DUE, name="due"),
     sa.CheckConstraint("revision >= 0 AND version >= 1 AND lease_fence >= 0", name="counters"),

@@ -9,6 +9,8 @@ from schemas.evidence import AttemptLost, CreateAmbiguous, CreateRejected, JobKn
 from schemas.operation import SECOND
 from schemas.states import ENDED_READINGS, CancelOutcome, Cause, Errand, Mode, Reading, State
 
+RECREATES = 1
+"""Creates that are sent once more because looking proved that there was nothing."""
 _OURS_TO_MEND = frozenset({401, 403, 404, 405})
 """Refusals that speak of our credential or address: they say nothing about an earlier try."""
 
@@ -132,7 +134,7 @@ def not_found(case: Case) -> Decision:
         draft.due(case.now + schedule.pause(schedule.RETRY_SECONDS, draft.op.absences, 60, case.chance))
         return draft.done()
     draft.work(unsure_creates=0, absences=0)
-    conclude_absence(draft)
+    conclude_absence(draft, looked=True)
     return draft.done()
 
 
@@ -161,8 +163,12 @@ def late(case: Case) -> Decision:
     return draft.done()
 
 
-def conclude_absence(draft: Draft) -> None:
-    """Nothing was created, proven: send (again), or end as the clocks and people's wishes say."""
+def conclude_absence(draft: Draft, *, looked: bool = False) -> None:
+    """Nothing was created, proven: send (again), or end as the clocks and people's wishes say.
+
+    `looked`: proven by what the provider lists. That it shows nothing time after time is more likely our not seeing its jobs
+    (an echo that it drops) than bad luck, and each round would be paid: after RECREATES a person looks.
+    """
     op, now = draft.op, draft.case.now
     if op.cancel_requested_at is not None:
         draft.go(State.WITHDRAWN, Cause.ABSENCE, "nothing_created", cancel_outcome=CancelOutcome.WITHDRAWN)
@@ -175,8 +181,10 @@ def conclude_absence(draft: Draft) -> None:
     elif schedule.overdue(op, now):
         draft.work(error_message="The create deadline passed; it is proven that nothing was created.")
         draft.go(State.FAILED, Cause.ABSENCE, "not_created", error_code="not_created")
+    elif looked and op.recreates >= RECREATES:
+        unresolved(draft, "absent_again")
     else:
-        draft.work(token_spent=None)
+        draft.work(token_spent=None, recreates=op.recreates + looked)
         if op.state is not State.CREATE_PENDING:
             draft.go(State.CREATE_PENDING, Cause.ABSENCE, "absence_proven")
         draft.due(now)

@@ -7,6 +7,7 @@ from schemas.states import ENDED_READINGS, Cause, Reading, State
 MEANINGS: Final[dict[str, str]] = {
     "abandoned": "A person ended our interest; the remote job may still run.",
     "absence_proven": "The provider was asked often and late enough and knows no such job: the create may be sent.",
+    "absent_again": "The provider shows no such job, after a second create too: perhaps it does not show ours. A person is asked.",
     "absent_but_not_ours_to_send": "No job was found, and the create is not ours to send again: a person is asked.",
     "accepted": "The provider answered the create and named the job.",
     "adopted": "A job that exists already was registered; the gateway created nothing.",

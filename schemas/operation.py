@@ -121,6 +121,7 @@ class Operation:
     remembered: Mapping[str, str] = field(default_factory=dict, repr=False)  # what the create answer said beside the job id
     accepted_at: Micros | None = None  # when the job id became known: start of the not-found grace
     absences: int = 0  # proven-late "not found" answers in a row
+    recreates: int = 0  # creates sent once more because looking had proven that there was nothing
     read_failures: int = 0  # reads in a row without an answer
     last_read_error: str | None = None
     last_read_at: Micros | None = None  # start of the last read attempted, answered or not

@@ -10,7 +10,7 @@ from lifecycle.errands import next_errand
 from lifecycle.judge import decide
 from schemas.contract import Contract, CreateRule, RecoveryRule, StatusRule, TokenRule
 from schemas.decision import Decision, DueAt
-from schemas.evidence import Answered, CreateAmbiguous, Evidence, JobKnown, JobNotFound, StatusFacts
+from schemas.evidence import Answered, CreateAmbiguous, Evidence, JobKnown, JobNotFound, NotSent, StatusFacts
 from schemas.operation import SECOND, Operation
 from schemas.states import Answer, Errand, Question, Reading, State
 from tests.lifecycle.cases import CONTRACT, JOB, NOW, answer, operation, read
@@ -46,6 +46,18 @@ def test_a_stored_error_is_not_asked_for_again() -> None:
     assert next_errand(op, contract("resend", "lookup"), NOW) is Errand.RECOVER
     alone, _ = after(operation(State.CREATE_UNKNOWN, sends=2), STORED, contract("resend"))
     assert (alone.state, alone.error_code) == (State.CREATE_UNRESOLVED, "no_safe_recovery")
+
+
+def test_absence_is_believed_once_and_then_a_person_looks() -> None:
+    """A6, A7: a provider that never shows our jobs would be paid once a round; a worker's own word that nothing was sent counts always."""
+    rules = contract("list", confirmations=1)
+    op, _ = after(operation(State.CREATE_UNKNOWN, unsure_creates=1), JobNotFound(), rules)
+    assert (op.state, op.recreates) == (State.CREATE_PENDING, 1)
+    again, _ = after(replace(op, state=State.CREATE_UNKNOWN, unsure_creates=1), JobNotFound(), rules)
+    assert (again.state, again.error_code, again.recreates) == (State.CREATE_UNRESOLVED, "absent_again", 1)
+    unsent = NotSent(errand=Errand.CREATE, error="refused", was_lost=True)
+    late, _ = after(replace(op, state=State.CREATE_UNKNOWN, unsure_creates=1), unsent, rules)
+    assert (late.state, late.recreates) == (State.CREATE_PENDING, 1)
 
 
 def test_a_stored_error_and_no_job_is_the_end_of_this_token() -> None:
